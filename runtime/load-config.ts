@@ -1,0 +1,201 @@
+import { readFileSync } from "node:fs";
+import { parse as parseYaml } from "yaml";
+import { z } from "zod";
+import { OutriggerError } from "../core/outrigger-error.ts";
+
+export type ConfigSource = "default" | "file" | "environment" | "flag";
+
+export interface LoadedConfig<T> {
+  readonly config: T;
+  /** One line per value: `path = value  (source)`, secrets as `***`; for `--print-config`. */
+  print(): string;
+}
+
+export interface ConfigLayers {
+  /** YAML or JSON file. */
+  readonly file?: string | undefined;
+  /** Environment of the process; `OUTRIGGER_<PREFIX>_<PATH>` in upper snake case sets a value. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly environmentPrefix: string;
+  /** Values given as flags, by dotted path; undefined means not given. */
+  readonly flags: Readonly<Record<string, unknown>>;
+}
+
+type Tree = { [key: string]: unknown };
+
+/**
+ * Reads one strict configuration: defaults < file < environment < flags. Unknown keys fail, and
+ * every problem is listed at once with its path and where the value came from.
+ * Mark a secret with `.meta({ secret: true })`.
+ */
+export function loadConfig<S extends z.ZodObject>(
+  schema: S,
+  layers: ConfigLayers,
+): LoadedConfig<z.output<S>> {
+  const sources = new Map<string, ConfigSource>();
+  const tree: Tree = {};
+  if (layers.file !== undefined) overlay(tree, readConfigFile(layers.file), "file", sources);
+  for (const path of leafPaths(schema)) {
+    const text = layers.environment[environmentName(layers.environmentPrefix, path)];
+    if (text !== undefined) setAt(tree, path, parseScalar(text), "environment", sources);
+  }
+  for (const [path, value] of Object.entries(layers.flags)) {
+    if (value !== undefined) setAt(tree, path, value, "flag", sources);
+  }
+  const parsed = schema.safeParse(tree);
+  if (!parsed.success) throw configError(parsed.error, sources, layers.file);
+  const config = parsed.data as z.output<S>;
+  return { config, print: () => printConfig(schema, config as Tree, sources) };
+}
+
+export function readConfigFile(path: string): Tree {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new OutriggerError(
+      "config-unreadable",
+      `cannot read ${path}: ${(cause as Error).message}`,
+      {
+        origin: "user",
+        hint: "Check the path of the configuration file.",
+        cause,
+      },
+    );
+  }
+  try {
+    const value: unknown = parseYaml(text);
+    if (value === null || value === undefined) return {};
+    if (typeof value !== "object" || Array.isArray(value))
+      throw new Error("the top level must be a mapping");
+    return value as Tree;
+  } catch (cause) {
+    throw new OutriggerError("config-syntax", `${path}: ${(cause as Error).message}`, {
+      origin: "user",
+      hint: "The file must be one YAML (or JSON) mapping.",
+      cause,
+    });
+  }
+}
+
+/** `OUTRIGGER_SIDECAR_SPOOL_MAX_BYTES` for prefix `SIDECAR` and path `spool.maxBytes`. */
+export function environmentName(prefix: string, path: string): string {
+  const snake = path
+    .split(".")
+    .map((part) => part.replace(/([a-z0-9])([A-Z])/g, "$1_$2").toUpperCase())
+    .join("_");
+  return `OUTRIGGER_${prefix}_${snake}`;
+}
+
+function configError(
+  error: z.ZodError,
+  sources: ReadonlyMap<string, ConfigSource>,
+  file: string | undefined,
+): OutriggerError {
+  const lines = error.issues.map((issue) => {
+    const path = issue.path.join(".");
+    const source = sources.get(path);
+    const where =
+      source === "file" ? ` (in ${file})` : source === undefined ? "" : ` (from ${source})`;
+    return `  ${path === "" ? "(top level)" : path}: ${issue.message}${where}`;
+  });
+  return new OutriggerError(
+    "config-invalid",
+    `invalid configuration${file ? ` in ${file}` : ""}:\n${lines.join("\n")}`,
+    {
+      origin: "user",
+      hint: "Run with --print-config to see every value and its source.",
+    },
+  );
+}
+
+function overlay(
+  into: Tree,
+  from: Tree,
+  source: ConfigSource,
+  sources: Map<string, ConfigSource>,
+  prefix = "",
+): void {
+  for (const [key, value] of Object.entries(from)) {
+    const path = prefix === "" ? key : `${prefix}.${key}`;
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      const child = (into[key] ??= {}) as Tree;
+      overlay(child, value as Tree, source, sources, path);
+    } else {
+      into[key] = value;
+      sources.set(path, source);
+    }
+  }
+}
+
+function setAt(
+  tree: Tree,
+  path: string,
+  value: unknown,
+  source: ConfigSource,
+  sources: Map<string, ConfigSource>,
+): void {
+  const keys = path.split(".");
+  const last = keys.pop() as string;
+  let node = tree;
+  for (const key of keys) node = (node[key] ??= {}) as Tree;
+  node[last] = value;
+  sources.set(path, source);
+}
+
+/** Environment text to a value: JSON where it parses as such, else the text itself. */
+function parseScalar(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}
+
+function innerObject(type: unknown): z.ZodObject | undefined {
+  let current = type as { def?: { innerType?: unknown; type?: string } } | undefined;
+  while (current?.def?.innerType !== undefined) current = current.def.innerType as typeof current;
+  return current?.def?.type === "object" ? (current as unknown as z.ZodObject) : undefined;
+}
+
+function leafPaths(schema: z.ZodObject, prefix = ""): string[] {
+  return Object.entries(schema.shape).flatMap(([key, type]) => {
+    const path = prefix === "" ? key : `${prefix}.${key}`;
+    const inner = innerObject(type);
+    return inner === undefined ? [path] : leafPaths(inner, path);
+  });
+}
+
+function isSecret(schema: z.ZodObject, path: readonly string[]): boolean {
+  const [key, ...rest] = path;
+  const type = key === undefined ? undefined : (schema.shape[key] as z.ZodType | undefined);
+  if (type === undefined) return false;
+  if (rest.length > 0) {
+    const inner = innerObject(type);
+    return inner !== undefined && isSecret(inner, rest);
+  }
+  let current: unknown = type;
+  while (current !== undefined) {
+    const meta = (current as z.ZodType).meta?.() as { secret?: boolean } | undefined;
+    if (meta?.secret === true) return true;
+    current = (current as { def?: { innerType?: unknown } }).def?.innerType;
+  }
+  return false;
+}
+
+function printConfig(
+  schema: z.ZodObject,
+  config: Tree,
+  sources: ReadonlyMap<string, ConfigSource>,
+): string {
+  return leafPaths(schema)
+    .map((path) => {
+      const keys = path.split(".");
+      let value: unknown = config;
+      for (const key of keys) value = (value as Tree | undefined)?.[key];
+      const shown =
+        value === undefined ? "(unset)" : isSecret(schema, keys) ? "***" : JSON.stringify(value);
+      return `${path} = ${shown}  (${sources.get(path) ?? "default"})`;
+    })
+    .join("\n");
+}
