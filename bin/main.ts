@@ -1,0 +1,68 @@
+import { readFileSync } from "node:fs";
+import { Command } from "commander";
+import { reportFailure } from "./report-failure.ts";
+
+/** Loaded only when asked for: a sidecar must not pay for the trainer's libraries at start-up. */
+const subcommands: Record<string, { summary: string; load: () => Promise<Command> }> = {
+  run: {
+    summary: "train: start controller, sidecar and backend for an experiment file",
+    load: async () => (await import("./commands/run.ts")).runCommand(),
+  },
+  controller: {
+    summary: "serve the controller alone: ingest, store, rollouts, HTTP API",
+    load: async () => (await import("./commands/controller.ts")).controllerCommand(),
+  },
+  sidecar: {
+    summary: "proxy a harness's model traffic and stream what was sampled",
+    load: async () => (await import("./commands/sidecar.ts")).sidecarCommand(),
+  },
+  backend: {
+    summary: "serve a trainer backend and its policy; check a configured one",
+    load: async () => (await import("./commands/backend.ts")).backendCommand(),
+  },
+  rollouts: {
+    summary: "list and show rollouts and their calls",
+    load: async () => (await import("./commands/rollouts.ts")).rolloutsCommand(),
+  },
+  assemble: {
+    summary: "turn recorded calls into training samples, offline",
+    load: async () => (await import("./commands/assemble.ts")).assembleCommand(),
+  },
+  simulate: {
+    summary: "run a schedule on a virtual clock",
+    load: async () => (await import("./commands/simulate.ts")).simulateCommand(),
+  },
+};
+
+function packageVersion(): string {
+  for (const path of ["../package.json", "../../package.json"]) {
+    try {
+      const json = JSON.parse(readFileSync(new URL(path, import.meta.url), "utf8")) as {
+        version: string;
+      };
+      return json.version;
+    } catch {
+      // Compiled code lies one folder deeper than the sources.
+    }
+  }
+  return "unknown";
+}
+
+async function main(argv: readonly string[]): Promise<void> {
+  const program = new Command("outrigger")
+    .description("Reinforcement learning for agents that already exist.")
+    .version(packageVersion())
+    .showHelpAfterError("(outrigger --help lists the commands)");
+  const wanted = argv.find((argument) => !argument.startsWith("-"));
+  for (const [name, { summary, load }] of Object.entries(subcommands)) {
+    const command = name === wanted ? await load() : new Command(name);
+    program.addCommand(command.summary(summary));
+  }
+  await program.parseAsync([...argv], { from: "user" });
+}
+
+try {
+  await main(process.argv.slice(2));
+} catch (error) {
+  process.exitCode = reportFailure(error);
+}

@@ -1,0 +1,21 @@
+import { OutriggerError } from "../core/outrigger-error.ts";
+
+/**
+ * Prints a failure for people: what, whose fault, what to do. Gives the exit code: 2 for what the
+ * user can mend in the command or its files, 1 for the rest. Unknown errors keep their stack.
+ */
+export function reportFailure(
+  error: unknown,
+  write = (text: string) => process.stderr.write(text),
+): number {
+  if (error instanceof OutriggerError) {
+    write(`outrigger: ${error.message}\n`);
+    write(`  reason: ${error.reason} (${error.origin})\n`);
+    if (error.hint !== undefined) write(`  ${error.hint}\n`);
+    return error.origin === "user" ? 2 : 1;
+  }
+  write(
+    `outrigger: unexpected failure\n${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
+  );
+  return 1;
+}
