@@ -1,6 +1,11 @@
 import type { TrainingSample } from "./sample.ts";
 
-/** How the ratio π/π_sampling becomes a loss per token; all are sums of weight · token loss. */
+/**
+ * How the ratio π/π_sampling becomes a loss per token; all are sums of weight · token loss.
+ * `clipLow` and `clipHigh` are bounds of the ratio itself, not ±ε: PPO's usual ε = 0.2 is 0.8 and
+ * 1.2, GSPO's are near 1 (0.9997, 1.0004), CISPO's usual ones 0 and 4. `dualClip` is the upper
+ * bound of the ratio where the advantage is negative (3 in the paper).
+ */
 export type PolicyLoss =
   | {
       readonly kind: "ppo";
