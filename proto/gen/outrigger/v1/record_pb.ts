@@ -10,12 +10,75 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file outrigger/v1/record.proto.
  */
 export const file_outrigger_v1_record: GenFile = /*@__PURE__*/
-  fileDesc("ChlvdXRyaWdnZXIvdjEvcmVjb3JkLnByb3RvEgxvdXRyaWdnZXIudjEiUQoNVG9rZW5TZXF1ZW5jZRIUCgxiYXNlX2NhbGxfaWQYASABKAkSFQoNc2hhcmVkX2xlbmd0aBgCIAEoDRITCgduZXdfaWRzGAMgAygNQgIQASJAChFQb2xpY3lWZXJzaW9uU3BhbhIPCgd2ZXJzaW9uGAEgASgDEg0KBXN0YXJ0GAIgASgNEgsKA2VuZBgDIAEoDSJnCgVVc2FnZRIVCg1wcm9tcHRfdG9rZW5zGAEgASgNEhkKEWNvbXBsZXRpb25fdG9rZW5zGAIgASgNEhoKDWNhY2hlZF90b2tlbnMYAyABKA1IAIgBAUIQCg5fY2FjaGVkX3Rva2VucyKlAgoGQ2hvaWNlEg8KB2NhbGxfaWQYASABKAkSDQoFaW5kZXgYAiABKA0SMQoGdG9rZW5zGAMgASgLMhwub3V0cmlnZ2VyLnYxLlJlc3BvbnNlVG9rZW5zSACIAQESGgoNZmluaXNoX3JlYXNvbhgEIAEoCUgBiAEBEhgKC3N0b3BfcmVhc29uGAUgASgJSAKIAQESOAoPcG9saWN5X3ZlcnNpb25zGAYgAygLMh8ub3V0cmlnZ2VyLnYxLlBvbGljeVZlcnNpb25TcGFuEhAKCGNvbXBsZXRlGAcgASgIEhkKEWluY29tcGxldGVfcmVhc29uGAggASgJQgkKB190b2tlbnNCEAoOX2ZpbmlzaF9yZWFzb25CDgoMX3N0b3BfcmVhc29uIjcKDlJlc3BvbnNlVG9rZW5zEg8KA2lkcxgBIAMoDUICEAESFAoIbG9ncHJvYnMYAiADKAJCAhABIuMFCgpDYWxsUmVjb3JkEhIKCnJlcXVlc3RfaWQYASABKAkSEgoKcm9sbG91dF9pZBgCIAEoCRISCgphdHRlbXB0X2lkGAMgASgJEiYKB2RpYWxlY3QYBCABKA4yFS5vdXRyaWdnZXIudjEuRGlhbGVjdBItCgtzdHJlYW1fbW9kZRgFIAEoDjIYLm91dHJpZ2dlci52MS5TdHJlYW1Nb2RlEg0KBW1vZGVsGAYgASgJEhYKDnBvbGljeV92ZXJzaW9uGAcgASgDEjAKBnByb21wdBgIIAEoCzIbLm91dHJpZ2dlci52MS5Ub2tlblNlcXVlbmNlSACIAQESJQoHY2hvaWNlcxgJIAMoCzIULm91dHJpZ2dlci52MS5DaG9pY2USJwoFdXNhZ2UYCiABKAsyEy5vdXRyaWdnZXIudjEuVXNhZ2VIAYgBARIRCglkZWxpdmVyZWQYCyABKAgSEAoIcmV0cnlfb2YYDCABKAkSEQoJcmVwbGF5X29mGA0gASgJEhcKD3NpZGVfY2FsbF9jbGFzcxgOIAEoCRIUCgxlcnJvcl9yZWFzb24YDyABKAkSEwoLaHR0cF9zdGF0dXMYECABKA0SJAoGdGltaW5nGBEgASgLMhQub3V0cmlnZ2VyLnYxLlRpbWluZxIxCgxyZXF1ZXN0X3RleHQYEiABKAsyFi5vdXRyaWdnZXIudjEuVGV4dEJvZHlIAogBARIyCg1yZXNwb25zZV90ZXh0GBMgASgLMhYub3V0cmlnZ2VyLnYxLlRleHRCb2R5SAOIAQESHQoVZHJvcHBlZF9yZXF1ZXN0X3BhcnRzGBQgAygJEhIKCnNlc3Npb25faWQYFSABKAkSDgoGZW5naW5lGBYgASgJEhUKDXNhbXBsaW5nX2pzb24YFyABKAlCCQoHX3Byb21wdEIICgZfdXNhZ2VCDwoNX3JlcXVlc3RfdGV4dEIQCg5fcmVzcG9uc2VfdGV4dCJZCghUZXh0Qm9keRIXCg9iYXNlX3JlcXVlc3RfaWQYASABKAkSFAoMc2hhcmVkX2J5dGVzGAIgASgNEgwKBHJlc3QYAyABKAwSEAoIZGVmbGF0ZWQYBCABKAgidwoGVGltaW5nEhYKDnJlY2VpdmVkX2F0X21zGAEgASgBEhIKCnNlbnRfYXRfbXMYAiABKAESGAoQZmlyc3RfYnl0ZV9hdF9tcxgDIAEoARIWCg5maW5pc2hlZF9hdF9tcxgEIAEoARIPCgdoZWxkX21zGAUgASgBIn0KC0V2ZW50UmVjb3JkEhAKCGV2ZW50X2lkGAEgASgJEhIKCnJvbGxvdXRfaWQYAiABKAkSEgoKYXR0ZW1wdF9pZBgDIAEoCRISCgpldmVudF90eXBlGAQgASgJEhEKCWRhdGFfanNvbhgFIAEoCRINCgVhdF9tcxgGIAEoASp6CgdEaWFsZWN0EhcKE0RJQUxFQ1RfVU5TUEVDSUZJRUQQABIQCgxESUFMRUNUX0NIQVQQARIXChNESUFMRUNUX0NPTVBMRVRJT05TEAISFQoRRElBTEVDVF9SRVNQT05TRVMQAxIUChBESUFMRUNUX01FU1NBR0VTEAQqdQoKU3RyZWFtTW9kZRIbChdTVFJFQU1fTU9ERV9VTlNQRUNJRklFRBAAEhQKEFNUUkVBTV9NT0RFX05PTkUQARIXChNTVFJFQU1fTU9ERV9SRUxBWUVEEAISGwoXU1RSRUFNX01PREVfU1lOVEhFU0lTRUQQA2IGcHJvdG8z");
+  fileDesc("ChlvdXRyaWdnZXIvdjEvcmVjb3JkLnByb3RvEgxvdXRyaWdnZXIudjEiTwoJUGFja2VkSWRzEg4KBnBsYW5lcxgBIAEoDRIMCgRkYXRhGAIgASgMEhAKCGRlZmxhdGVkGAMgASgIEhIKCnplcm9fY291bnQYBCABKA0iLgoMUGFja2VkRmxvYXRzEgwKBGRhdGEYASABKAwSEAoIZGVmbGF0ZWQYAiABKAgiZgoNVG9rZW5TZXF1ZW5jZRIUCgxiYXNlX2NhbGxfaWQYASABKAkSFQoNc2hhcmVkX2xlbmd0aBgCIAEoDRIoCgduZXdfaWRzGAMgASgLMhcub3V0cmlnZ2VyLnYxLlBhY2tlZElkcyJAChFQb2xpY3lWZXJzaW9uU3BhbhIPCgd2ZXJzaW9uGAEgASgDEg0KBXN0YXJ0GAIgASgNEgsKA2VuZBgDIAEoDSJnCgVVc2FnZRIVCg1wcm9tcHRfdG9rZW5zGAEgASgNEhkKEWNvbXBsZXRpb25fdG9rZW5zGAIgASgNEhoKDWNhY2hlZF90b2tlbnMYAyABKA1IAIgBAUIQCg5fY2FjaGVkX3Rva2VucyKlAgoGQ2hvaWNlEg8KB2NhbGxfaWQYASABKAkSDQoFaW5kZXgYAiABKA0SMQoGdG9rZW5zGAMgASgLMhwub3V0cmlnZ2VyLnYxLlJlc3BvbnNlVG9rZW5zSACIAQESGgoNZmluaXNoX3JlYXNvbhgEIAEoCUgBiAEBEhgKC3N0b3BfcmVhc29uGAUgASgJSAKIAQESOAoPcG9saWN5X3ZlcnNpb25zGAYgAygLMh8ub3V0cmlnZ2VyLnYxLlBvbGljeVZlcnNpb25TcGFuEhAKCGNvbXBsZXRlGAcgASgIEhkKEWluY29tcGxldGVfcmVhc29uGAggASgJQgkKB190b2tlbnNCEAoOX2ZpbmlzaF9yZWFzb25CDgoMX3N0b3BfcmVhc29uInYKDlJlc3BvbnNlVG9rZW5zEiQKA2lkcxgBIAEoCzIXLm91dHJpZ2dlci52MS5QYWNrZWRJZHMSMQoIbG9ncHJvYnMYAiABKAsyGi5vdXRyaWdnZXIudjEuUGFja2VkRmxvYXRzSACIAQFCCwoJX2xvZ3Byb2JzIvQFCgpDYWxsUmVjb3JkEhIKCnJlcXVlc3RfaWQYASABKAkSEgoKcm9sbG91dF9pZBgCIAEoCRISCgphdHRlbXB0X2lkGAMgASgJEiYKB2RpYWxlY3QYBCABKA4yFS5vdXRyaWdnZXIudjEuRGlhbGVjdBItCgtzdHJlYW1fbW9kZRgFIAEoDjIYLm91dHJpZ2dlci52MS5TdHJlYW1Nb2RlEg0KBW1vZGVsGAYgASgJEhYKDnBvbGljeV92ZXJzaW9uGAcgASgDEjAKBnByb21wdBgIIAEoCzIbLm91dHJpZ2dlci52MS5Ub2tlblNlcXVlbmNlSACIAQESJQoHY2hvaWNlcxgJIAMoCzIULm91dHJpZ2dlci52MS5DaG9pY2USJwoFdXNhZ2UYCiABKAsyEy5vdXRyaWdnZXIudjEuVXNhZ2VIAYgBARIRCglkZWxpdmVyZWQYCyABKAgSEAoIcmV0cnlfb2YYDCABKAkSEQoJcmVwbGF5X29mGA0gASgJEhcKD3NpZGVfY2FsbF9jbGFzcxgOIAEoCRIUCgxlcnJvcl9yZWFzb24YDyABKAkSEwoLaHR0cF9zdGF0dXMYECABKA0SJAoGdGltaW5nGBEgASgLMhQub3V0cmlnZ2VyLnYxLlRpbWluZxIxCgxyZXF1ZXN0X3RleHQYEiABKAsyFi5vdXRyaWdnZXIudjEuVGV4dEJvZHlIAogBARIyCg1yZXNwb25zZV90ZXh0GBMgASgLMhYub3V0cmlnZ2VyLnYxLlRleHRCb2R5SAOIAQESHQoVZHJvcHBlZF9yZXF1ZXN0X3BhcnRzGBQgAygJEhIKCnNlc3Npb25faWQYFSABKAkSDgoGZW5naW5lGBYgASgJEhUKDXNhbXBsaW5nX2pzb24YFyABKAkSDwoHaW5oZXJpdBgYIAEoCEIJCgdfcHJvbXB0QggKBl91c2FnZUIPCg1fcmVxdWVzdF90ZXh0QhAKDl9yZXNwb25zZV90ZXh0InYKCFRleHRCb2R5EhcKD2Jhc2VfcmVxdWVzdF9pZBgBIAEoCRIUCgxzaGFyZWRfYnl0ZXMYAiABKA0SDAoEcmVzdBgDIAEoDBIQCghkZWZsYXRlZBgEIAEoCBIbChNzaGFyZWRfc3VmZml4X2J5dGVzGAUgASgNIrQBCgZUaW1pbmcSFgoOcmVjZWl2ZWRfYXRfbXMYASABKAESGgoNc2VudF9hZnRlcl91cxgCIAEoBEgAiAEBEiAKE2ZpcnN0X2J5dGVfYWZ0ZXJfdXMYAyABKARIAYgBARIZChFmaW5pc2hlZF9hZnRlcl91cxgEIAEoBBIPCgdoZWxkX3VzGAUgASgEQhAKDl9zZW50X2FmdGVyX3VzQhYKFF9maXJzdF9ieXRlX2FmdGVyX3VzIn0KC0V2ZW50UmVjb3JkEhAKCGV2ZW50X2lkGAEgASgJEhIKCnJvbGxvdXRfaWQYAiABKAkSEgoKYXR0ZW1wdF9pZBgDIAEoCRISCgpldmVudF90eXBlGAQgASgJEhEKCWRhdGFfanNvbhgFIAEoCRINCgVhdF9tcxgGIAEoASp6CgdEaWFsZWN0EhcKE0RJQUxFQ1RfVU5TUEVDSUZJRUQQABIQCgxESUFMRUNUX0NIQVQQARIXChNESUFMRUNUX0NPTVBMRVRJT05TEAISFQoRRElBTEVDVF9SRVNQT05TRVMQAxIUChBESUFMRUNUX01FU1NBR0VTEAQqdQoKU3RyZWFtTW9kZRIbChdTVFJFQU1fTU9ERV9VTlNQRUNJRklFRBAAEhQKEFNUUkVBTV9NT0RFX05PTkUQARIXChNTVFJFQU1fTU9ERV9SRUxBWUVEEAISGwoXU1RSRUFNX01PREVfU1lOVEhFU0lTRUQQA2IGcHJvdG8z");
+
+/**
+ * Token ids as little-endian bytes in planes: the lowest byte of every id, then the second lowest
+ * of every id, and so on for `planes` (0 to 4) planes. High planes are nearly constant, so the
+ * planes deflate well where the ids themselves would not. The number of ids is the number of
+ * inflated bytes divided by `planes`; `zero_count` counts them where `planes` is 0 (all ids 0).
+ *
+ * @generated from message outrigger.v1.PackedIds
+ */
+export type PackedIds = Message<"outrigger.v1.PackedIds"> & {
+  /**
+   * @generated from field: uint32 planes = 1;
+   */
+  planes: number;
+
+  /**
+   * @generated from field: bytes data = 2;
+   */
+  data: Uint8Array;
+
+  /**
+   * True when `data` is raw deflate (RFC 1951).
+   *
+   * @generated from field: bool deflated = 3;
+   */
+  deflated: boolean;
+
+  /**
+   * @generated from field: uint32 zero_count = 4;
+   */
+  zeroCount: number;
+};
+
+/**
+ * Describes the message outrigger.v1.PackedIds.
+ * Use `create(PackedIdsSchema)` to create a new message.
+ */
+export const PackedIdsSchema: GenMessage<PackedIds> = /*@__PURE__*/
+  messageDesc(file_outrigger_v1_record, 0);
+
+/**
+ * IEEE 754 single precision, bit for bit, in four planes like PackedIds.
+ *
+ * @generated from message outrigger.v1.PackedFloats
+ */
+export type PackedFloats = Message<"outrigger.v1.PackedFloats"> & {
+  /**
+   * @generated from field: bytes data = 1;
+   */
+  data: Uint8Array;
+
+  /**
+   * @generated from field: bool deflated = 2;
+   */
+  deflated: boolean;
+};
+
+/**
+ * Describes the message outrigger.v1.PackedFloats.
+ * Use `create(PackedFloatsSchema)` to create a new message.
+ */
+export const PackedFloatsSchema: GenMessage<PackedFloats> = /*@__PURE__*/
+  messageDesc(file_outrigger_v1_record, 1);
 
 /**
  * Token ids that a sidecar already sent need not be sent again: a harness resends its whole
- * history on every call. `base` names an earlier choice of the same sidecar session, the first
- * `shared_length` tokens of its prompt + response are meant, then `new_ids` follow.
+ * history on every call. `base_call_id` names an earlier choice of the same spool and attempt, the
+ * first `shared_length` tokens of its prompt + response are meant, then `new_ids` follow.
  *
  * @generated from message outrigger.v1.TokenSequence
  */
@@ -31,9 +94,9 @@ export type TokenSequence = Message<"outrigger.v1.TokenSequence"> & {
   sharedLength: number;
 
   /**
-   * @generated from field: repeated uint32 new_ids = 3 [packed = true];
+   * @generated from field: outrigger.v1.PackedIds new_ids = 3;
    */
-  newIds: number[];
+  newIds?: PackedIds | undefined;
 };
 
 /**
@@ -41,7 +104,7 @@ export type TokenSequence = Message<"outrigger.v1.TokenSequence"> & {
  * Use `create(TokenSequenceSchema)` to create a new message.
  */
 export const TokenSequenceSchema: GenMessage<TokenSequence> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 0);
+  messageDesc(file_outrigger_v1_record, 2);
 
 /**
  * @generated from message outrigger.v1.PolicyVersionSpan
@@ -68,7 +131,7 @@ export type PolicyVersionSpan = Message<"outrigger.v1.PolicyVersionSpan"> & {
  * Use `create(PolicyVersionSpanSchema)` to create a new message.
  */
 export const PolicyVersionSpanSchema: GenMessage<PolicyVersionSpan> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 1);
+  messageDesc(file_outrigger_v1_record, 3);
 
 /**
  * @generated from message outrigger.v1.Usage
@@ -95,10 +158,11 @@ export type Usage = Message<"outrigger.v1.Usage"> & {
  * Use `create(UsageSchema)` to create a new message.
  */
 export const UsageSchema: GenMessage<Usage> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 2);
+  messageDesc(file_outrigger_v1_record, 4);
 
 /**
- * One choice of a response. `call_id` is unique in the world and the idempotency key.
+ * One choice of a response. `call_id` is unique in the world; empty means the usual
+ * `<request_id>.<index>`.
  *
  * @generated from message outrigger.v1.Choice
  */
@@ -153,23 +217,23 @@ export type Choice = Message<"outrigger.v1.Choice"> & {
  * Use `create(ChoiceSchema)` to create a new message.
  */
 export const ChoiceSchema: GenMessage<Choice> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 3);
+  messageDesc(file_outrigger_v1_record, 5);
 
 /**
  * @generated from message outrigger.v1.ResponseTokens
  */
 export type ResponseTokens = Message<"outrigger.v1.ResponseTokens"> & {
   /**
-   * @generated from field: repeated uint32 ids = 1 [packed = true];
+   * @generated from field: outrigger.v1.PackedIds ids = 1;
    */
-  ids: number[];
+  ids?: PackedIds | undefined;
 
   /**
-   * One per id, or empty where the engine gave none.
+   * One per id; absent where the engine gave none.
    *
-   * @generated from field: repeated float logprobs = 2 [packed = true];
+   * @generated from field: optional outrigger.v1.PackedFloats logprobs = 2;
    */
-  logprobs: number[];
+  logprobs?: PackedFloats | undefined;
 };
 
 /**
@@ -177,10 +241,12 @@ export type ResponseTokens = Message<"outrigger.v1.ResponseTokens"> & {
  * Use `create(ResponseTokensSchema)` to create a new message.
  */
 export const ResponseTokensSchema: GenMessage<ResponseTokens> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 4);
+  messageDesc(file_outrigger_v1_record, 6);
 
 /**
- * One model request and its response through the sidecar.
+ * One model request and its response through the sidecar. `request_id` is unique in the world and
+ * the idempotency key. Of a record with `inherit`, the fields model, engine, session_id and
+ * sampling_json that are empty equal those of the record that the prompt's base belongs to.
  *
  * @generated from message outrigger.v1.CallRecord
  */
@@ -311,6 +377,11 @@ export type CallRecord = Message<"outrigger.v1.CallRecord"> & {
    * @generated from field: string sampling_json = 23;
    */
   samplingJson: string;
+
+  /**
+   * @generated from field: bool inherit = 24;
+   */
+  inherit: boolean;
 };
 
 /**
@@ -318,10 +389,11 @@ export type CallRecord = Message<"outrigger.v1.CallRecord"> & {
  * Use `create(CallRecordSchema)` to create a new message.
  */
 export const CallRecordSchema: GenMessage<CallRecord> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 5);
+  messageDesc(file_outrigger_v1_record, 7);
 
 /**
- * Text is delta-encoded by bytes like tokens are by ids.
+ * Text is delta-encoded by bytes like tokens are by ids: the first `shared_bytes` of the base's
+ * request text, then `rest`, then its last `shared_suffix_bytes` (tools often follow the messages).
  *
  * @generated from message outrigger.v1.TextBody
  */
@@ -342,11 +414,16 @@ export type TextBody = Message<"outrigger.v1.TextBody"> & {
   rest: Uint8Array;
 
   /**
-   * True when `rest` is deflate-compressed.
+   * True when `rest` is raw deflate (RFC 1951).
    *
    * @generated from field: bool deflated = 4;
    */
   deflated: boolean;
+
+  /**
+   * @generated from field: uint32 shared_suffix_bytes = 5;
+   */
+  sharedSuffixBytes: number;
 };
 
 /**
@@ -354,10 +431,11 @@ export type TextBody = Message<"outrigger.v1.TextBody"> & {
  * Use `create(TextBodySchema)` to create a new message.
  */
 export const TextBodySchema: GenMessage<TextBody> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 6);
+  messageDesc(file_outrigger_v1_record, 8);
 
 /**
- * Milliseconds since the epoch, fractions included; 0 where it never happened.
+ * `received_at_ms` is milliseconds since the epoch, fractions included. The others are microseconds
+ * after it (a clock that is set back gives 0), absent where it never happened.
  *
  * @generated from message outrigger.v1.Timing
  */
@@ -368,24 +446,24 @@ export type Timing = Message<"outrigger.v1.Timing"> & {
   receivedAtMs: number;
 
   /**
-   * @generated from field: double sent_at_ms = 2;
+   * @generated from field: optional uint64 sent_after_us = 2;
    */
-  sentAtMs: number;
+  sentAfterUs?: bigint | undefined;
 
   /**
-   * @generated from field: double first_byte_at_ms = 3;
+   * @generated from field: optional uint64 first_byte_after_us = 3;
    */
-  firstByteAtMs: number;
+  firstByteAfterUs?: bigint | undefined;
 
   /**
-   * @generated from field: double finished_at_ms = 4;
+   * @generated from field: uint64 finished_after_us = 4;
    */
-  finishedAtMs: number;
+  finishedAfterUs: bigint;
 
   /**
-   * @generated from field: double held_ms = 5;
+   * @generated from field: uint64 held_us = 5;
    */
-  heldMs: number;
+  heldUs: bigint;
 };
 
 /**
@@ -393,7 +471,7 @@ export type Timing = Message<"outrigger.v1.Timing"> & {
  * Use `create(TimingSchema)` to create a new message.
  */
 export const TimingSchema: GenMessage<Timing> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 7);
+  messageDesc(file_outrigger_v1_record, 9);
 
 /**
  * Something other than a call: a reward or an event posted by the harness, a refused identity.
@@ -437,7 +515,7 @@ export type EventRecord = Message<"outrigger.v1.EventRecord"> & {
  * Use `create(EventRecordSchema)` to create a new message.
  */
 export const EventRecordSchema: GenMessage<EventRecord> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_record, 8);
+  messageDesc(file_outrigger_v1_record, 10);
 
 /**
  * @generated from enum outrigger.v1.Dialect

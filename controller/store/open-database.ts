@@ -1,0 +1,65 @@
+import { mkdirSync } from "node:fs";
+import { dirname } from "node:path";
+import SqliteDatabase from "better-sqlite3";
+import { Kysely, type Migration, Migrator, SqliteDialect } from "kysely";
+import { OutriggerError } from "../../core/outrigger-error.ts";
+
+/**
+ * One file for the whole controller. Each store names its own tables with
+ * `database.withTables<ItsTables>()`.
+ */
+export type Database = Kysely<Record<never, never>>;
+
+export interface DatabaseOptions {
+  /** Path of the SQLite file; `:memory:` for tests. */
+  readonly path: string;
+  /**
+   * `process` (default): a commit survives kill -9 of the process, and at a power loss the last
+   * commits may be gone (SQLite WAL with synchronous=NORMAL; the file stays consistent).
+   * `power`: a commit also survives a power loss, at the price of one fsync each (synchronous=FULL).
+   */
+  readonly durability?: "process" | "power";
+  /** By name, run in the order of the names: `001-…`; each store brings its own list. */
+  readonly migrations: Readonly<Record<string, Migration>>;
+}
+
+/** Opens (and makes) the database and brings its tables up to date. Close with `destroy()`. */
+export async function openDatabase(options: DatabaseOptions): Promise<Database> {
+  const { path, durability = "process", migrations } = options;
+  const sqlite = openFile(path);
+  sqlite.pragma("journal_mode = WAL");
+  sqlite.pragma(`synchronous = ${durability === "power" ? "FULL" : "NORMAL"}`);
+  sqlite.pragma("busy_timeout = 10000");
+  sqlite.pragma("foreign_keys = ON");
+  const database: Database = new Kysely({ dialect: new SqliteDialect({ database: sqlite }) });
+  const migrator = new Migrator({
+    db: database,
+    provider: { getMigrations: () => Promise.resolve({ ...migrations }) },
+    // Stores add migrations independently of each other.
+    allowUnorderedMigrations: true,
+  });
+  const { error } = await migrator.migrateToLatest();
+  if (error !== undefined) {
+    await database.destroy();
+    throw unusable(path, error);
+  }
+  return database;
+}
+
+function openFile(path: string): SqliteDatabase.Database {
+  try {
+    if (path !== ":memory:") mkdirSync(dirname(path), { recursive: true });
+    return new SqliteDatabase(path);
+  } catch (cause) {
+    throw unusable(path, cause);
+  }
+}
+
+function unusable(path: string, cause: unknown): OutriggerError {
+  const problem = cause instanceof Error ? cause.message : String(cause);
+  return new OutriggerError("database-unusable", `cannot open the database ${path}: ${problem}`, {
+    origin: "user",
+    hint: "Check that the directory is writable, and that the file was made by this or an older version.",
+    cause,
+  });
+}
