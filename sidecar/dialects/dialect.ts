@@ -20,6 +20,8 @@ export interface TranslationSettings {
   readonly maxTokensMember: "max_tokens" | "max_completion_tokens";
   /** How `thinking` and effort reach the engine. Default `drop` (recorded). */
   readonly reasoningMember: "drop" | "enable-thinking" | "reasoning-effort";
+  /** Keep-alive of chat and text completions; strict clients choke on comments. Default `none`. */
+  readonly chatKeepAlive: "none" | "comment";
 }
 
 export interface RequestSettings {
@@ -83,6 +85,8 @@ export interface DialectStream {
   /** Bytes that keep a silent stream alive, between events only; none where the dialect has none. */
   keepAlive(): Buffer;
   readonly outcome: "open" | "completed" | "failed";
+  /** The bytes so far hold the whole answer: a harness that hangs up from here on is no abort. */
+  readonly isAnswered: boolean;
   /** Oddities of the engine that were survived, e.g. `tool-call-without-name`; for the record. */
   readonly anomalies: readonly string[];
 }
@@ -107,7 +111,7 @@ export interface PlannedCall {
   readonly captured: boolean;
   openStream(): DialectStream;
   /** A successful non-stream answer of the engine, for the harness. Never throws. */
-  encodeResponse(upstream: Buffer): EncodedReply;
+  encodeResponse(upstream: EncodedReply): EncodedReply;
   /** An error answer of the engine; status and (where no translation is needed) bytes unchanged. */
   encodeEngineError(upstream: EncodedReply): EncodedReply;
 }

@@ -1,0 +1,151 @@
+/**
+ * A tokenizer over JSON bytes for edits that must leave every other byte alone. It finds where
+ * values start and end and does not validate: what it cannot follow gives `undefined`, and the
+ * caller then forwards the bytes as they came.
+ */
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+
+/** `bytes[start, end)`. */
+export interface ByteRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+export interface MemberRange {
+  readonly key: string;
+  /** From the key's quote to the end of the value. */
+  readonly start: number;
+  readonly value: ByteRange;
+}
+
+export interface ObjectScan {
+  readonly members: readonly MemberRange[];
+  /** Position of the closing brace. */
+  readonly close: number;
+}
+
+/** Members of the object that starts at `from` (whitespace before it allowed), in order. */
+export function scanObject(bytes: Buffer, from: number): ObjectScan | undefined {
+  let position = skipWhitespace(bytes, from);
+  if (bytes[position] !== OPEN_BRACE) return undefined;
+  const members: MemberRange[] = [];
+  position = skipWhitespace(bytes, position + 1);
+  if (bytes[position] === CLOSE_BRACE) return { members, close: position };
+  for (;;) {
+    if (bytes[position] !== QUOTE) return undefined;
+    const keyEnd = skipString(bytes, position);
+    const colon = skipWhitespace(bytes, keyEnd);
+    if (bytes[colon] !== COLON) return undefined;
+    const start = skipWhitespace(bytes, colon + 1);
+    const end = skipValue(bytes, start);
+    if (end <= start) return undefined;
+    members.push({ key: readKey(bytes, position, keyEnd), start: position, value: { start, end } });
+    position = skipWhitespace(bytes, end);
+    if (bytes[position] === CLOSE_BRACE) return { members, close: position };
+    if (bytes[position] !== COMMA) return undefined;
+    position = skipWhitespace(bytes, position + 1);
+  }
+}
+
+/** Elements of the array that starts at `from`, in order. */
+export function scanArray(bytes: Buffer, from: number): readonly ByteRange[] | undefined {
+  let position = skipWhitespace(bytes, from);
+  if (bytes[position] !== OPEN_BRACKET) return undefined;
+  const elements: ByteRange[] = [];
+  position = skipWhitespace(bytes, position + 1);
+  if (bytes[position] === CLOSE_BRACKET) return elements;
+  for (;;) {
+    const end = skipValue(bytes, position);
+    if (end <= position) return undefined;
+    elements.push({ start: position, end });
+    position = skipWhitespace(bytes, end);
+    if (bytes[position] === CLOSE_BRACKET) return elements;
+    if (bytes[position] !== COMMA) return undefined;
+    position = skipWhitespace(bytes, position + 1);
+  }
+}
+
+/** The value of the last member with this key, as JSON.parse would see it. */
+export function lastMember(object: ObjectScan, key: string): MemberRange | undefined {
+  return object.members.findLast((member) => member.key === key);
+}
+
+export function isNullAt(bytes: Buffer, range: ByteRange): boolean {
+  return range.end - range.start === 4 && bytes[range.start] === 0x6e;
+}
+
+export function isTrueAt(bytes: Buffer, range: ByteRange): boolean {
+  return range.end - range.start === 4 && bytes[range.start] === 0x74;
+}
+
+export function skipWhitespace(bytes: Buffer, from: number): number {
+  let position = from;
+  for (;;) {
+    const byte = bytes[position];
+    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return position;
+    position += 1;
+  }
+}
+
+/** End of the string whose opening quote is at `from`; the end of the bytes when it has none. */
+function skipString(bytes: Buffer, from: number): number {
+  let quote = bytes.indexOf(QUOTE, from + 1);
+  while (quote !== -1) {
+    let backslashes = 0;
+    while (bytes[quote - 1 - backslashes] === BACKSLASH) backslashes += 1;
+    if (backslashes % 2 === 0) return quote + 1;
+    quote = bytes.indexOf(QUOTE, quote + 1);
+  }
+  return bytes.length;
+}
+
+function skipValue(bytes: Buffer, from: number): number {
+  const first = bytes[from];
+  if (first === QUOTE) return skipString(bytes, from);
+  if (first === OPEN_BRACE || first === OPEN_BRACKET) return skipNested(bytes, from);
+  let position = from;
+  while (position < bytes.length && !endsScalar(bytes[position] as number)) position += 1;
+  return position;
+}
+
+/** Brackets are counted, not matched: no recursion, so depth costs nothing. */
+function skipNested(bytes: Buffer, from: number): number {
+  let depth = 0;
+  let position = from;
+  while (position < bytes.length) {
+    const byte = bytes[position] as number;
+    if (byte === QUOTE) {
+      position = skipString(bytes, position);
+      continue;
+    }
+    position += 1;
+    if (byte === OPEN_BRACE || byte === OPEN_BRACKET) depth += 1;
+    else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
+      depth -= 1;
+      if (depth === 0) return position;
+    }
+  }
+  return from;
+}
+
+function endsScalar(byte: number): boolean {
+  return byte === COMMA || byte === CLOSE_BRACE || byte === CLOSE_BRACKET || byte <= 0x20;
+}
+
+function readKey(bytes: Buffer, start: number, end: number): string {
+  const text = bytes.toString("utf8", start + 1, end - 1);
+  if (!text.includes("\\")) return text;
+  try {
+    return JSON.parse(`"${text}"`) as string;
+  } catch {
+    return text;
+  }
+}

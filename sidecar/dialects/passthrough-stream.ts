@@ -1,0 +1,126 @@
+import type { SseBlock } from "../sse/sse-block.ts";
+import type { ClientAsked, DialectError, DialectStream, StreamFailure } from "./dialect.ts";
+import { asRecord, type JsonRecord, parseJson } from "./json-value.ts";
+import { droppedChunk, stripResponse } from "./strip-response.ts";
+
+export interface PassthroughStreamSettings {
+  readonly asked: ClientAsked;
+  /** False: nothing was added, so nothing is looked for. */
+  readonly captured: boolean;
+  readonly keepAlive: "none" | "comment";
+  /** A whole answer as the chunks that a streaming engine would have sent. */
+  readonly toChunks: (response: JsonRecord) => readonly JsonRecord[];
+  readonly encodeError: (error: DialectError) => unknown;
+}
+
+export const NO_BYTES = Buffer.alloc(0);
+const DONE = "data: [DONE]\n\n";
+
+/**
+ * Relays an event stream in its own dialect: each block's bytes as they came, less what the
+ * capture added. JSON is not parsed on this path; the capture does that after the write.
+ */
+export function createPassthroughStream(settings: PassthroughStreamSettings): DialectStream {
+  let outcome: DialectStream["outcome"] = "open";
+  let isAnswered = false;
+  let hasFinish = false;
+  let isWhole = false;
+
+  function fail(failure: StreamFailure): Buffer {
+    if (outcome !== "open") return NO_BYTES;
+    outcome = "failed";
+    // A reset is passed on as a reset: the harness sees what it would have seen without us.
+    if (failure.kind === "reset" && !isWhole) return NO_BYTES;
+    const error =
+      failure.kind === "error"
+        ? failure.error
+        : { status: 502, reason: "engine-reset", message: failure.message };
+    return Buffer.from(`data: ${JSON.stringify(settings.encodeError(error))}\n\n`);
+  }
+
+  return {
+    push(block) {
+      if (outcome !== "open") return NO_BYTES;
+      if (block.data === null) return block.raw;
+      if (block.isDone) {
+        isAnswered = true;
+        return block.raw;
+      }
+      hasFinish ||= mentionsFinish(block.data);
+      return settings.captured ? stripBlock(block, settings.asked) : block.raw;
+    },
+    pushWhole(response) {
+      if (outcome !== "open") return NO_BYTES;
+      isWhole = true;
+      const root = asRecord(parseJson(response.toString("utf8")));
+      if (root === undefined || !Array.isArray(root["choices"])) {
+        return fail({ kind: "reset", message: "the engine's answer is no completion" });
+      }
+      outcome = "completed";
+      isAnswered = true;
+      const chunks = settings.toChunks(root).flatMap((chunk) => {
+        const bytes = Buffer.from(JSON.stringify(chunk));
+        const stripped = stripResponse(bytes, settings.asked, true);
+        return stripped === droppedChunk ? [] : [`data: ${stripped.toString("utf8")}\n\n`];
+      });
+      return Buffer.from(chunks.join("") + DONE);
+    },
+    end() {
+      if (outcome === "open") {
+        // Without a finish and without [DONE] the answer is cut off, however politely the
+        // connection was closed; some harnesses ask again for ever after a clean end.
+        isAnswered ||= hasFinish;
+        outcome = isAnswered ? "completed" : "failed";
+      }
+      return NO_BYTES;
+    },
+    fail,
+    keepAlive: () =>
+      settings.keepAlive === "comment" && outcome === "open"
+        ? Buffer.from(": keep-alive\n\n")
+        : NO_BYTES,
+    get outcome() {
+      return outcome;
+    },
+    get isAnswered() {
+      return isAnswered;
+    },
+    anomalies: [],
+  };
+}
+
+/** A block with the capture's members removed; empty when the block was only there for them. */
+export function stripBlock(block: SseBlock, asked: ClientAsked): Buffer {
+  const { data, raw, dataStart } = block;
+  if (data === null) return raw;
+  const stripped = stripResponse(data, asked, true);
+  if (stripped === droppedChunk) return NO_BYTES;
+  if (stripped === data) return raw;
+  if (dataStart === -1) return rebuildBlock(block, stripped);
+  return Buffer.concat([
+    raw.subarray(0, dataStart),
+    stripped,
+    raw.subarray(dataStart + data.length),
+  ]);
+}
+
+/** Several data lines: the JSON is written on as many lines as it still has. */
+function rebuildBlock(block: SseBlock, data: Buffer): Buffer {
+  const event = block.event === null ? "" : `event: ${block.event}\n`;
+  const lines = data
+    .toString("utf8")
+    .split("\n")
+    .map((line) => `data: ${line}\n`);
+  return Buffer.from(`${event}${lines.join("")}${block.terminated ? "\n" : ""}`);
+}
+
+const FINISH = Buffer.from('"finish_reason"');
+
+/** A finish reason other than null. Inside a JSON string the quotes would be escaped. */
+function mentionsFinish(data: Buffer): boolean {
+  for (let at = data.indexOf(FINISH); at !== -1; at = data.indexOf(FINISH, at + 1)) {
+    const rest = data.toString("latin1", at + FINISH.length, at + FINISH.length + 16);
+    if (/^\s*:\s*"[^"]/.test(rest)) return true;
+  }
+  return false;
+}

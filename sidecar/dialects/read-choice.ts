@@ -1,0 +1,161 @@
+import type { FinishReason, PolicyVersionSpan } from "../../core/call.ts";
+import {
+  asArray,
+  asNumber,
+  asRecord,
+  asText,
+  type JsonRecord,
+  type JsonValue,
+} from "./json-value.ts";
+
+/** One choice while its answer arrives. */
+export interface ChoiceState {
+  readonly index: number;
+  promptIds: number[] | null;
+  responseIds: number[] | null;
+  logprobs: number[] | null;
+  finishReason: FinishReason | null;
+  stopReason: string | number | null;
+  policyVersions: readonly PolicyVersionSpan[] | undefined;
+  /** SGLang's one version for the whole response. */
+  weightVersion: number | undefined;
+  readonly text: string[];
+  readonly reasoning: string[];
+  readonly toolCalls: ToolCallState[];
+}
+
+interface ToolCallState {
+  readonly index: number | undefined;
+  id: string | null;
+  name: string;
+  readonly arguments: string[];
+}
+
+export function newChoice(index: number): ChoiceState {
+  return {
+    index,
+    promptIds: null,
+    responseIds: null,
+    logprobs: null,
+    finishReason: null,
+    stopReason: null,
+    policyVersions: undefined,
+    weightVersion: undefined,
+    text: [],
+    reasoning: [],
+    toolCalls: [],
+  };
+}
+
+/**
+ * Adds one `choices[]` entry, of a chunk (ids and logprobs are deltas, of several tokens or none)
+ * or of a whole answer. Nothing is checked here: `decideCompleteness` judges the sum.
+ */
+export function readChoice(state: ChoiceState, choice: JsonRecord, isChunk: boolean): void {
+  readTokens(state, choice);
+  state.finishReason = asText(choice["finish_reason"]) ?? state.finishReason;
+  state.stopReason = readStopReason(choice) ?? state.stopReason;
+  state.policyVersions =
+    readSpans(choice["policy_versions"]) ??
+    readSpans(choice["weight_versions"]) ??
+    state.policyVersions;
+  const message = asRecord(choice[isChunk ? "delta" : "message"]);
+  pushText(state.text, message === undefined ? choice["text"] : message["content"]);
+  pushText(state.reasoning, message?.["reasoning_content"] ?? message?.["reasoning"]);
+  for (const call of asArray(message?.["tool_calls"]) ?? []) readToolCall(state, asRecord(call));
+}
+
+function readTokens(state: ChoiceState, choice: JsonRecord): void {
+  const promptIds = asArray(choice["prompt_token_ids"]);
+  if (promptIds !== undefined && promptIds.length > 0) state.promptIds = promptIds as number[];
+  const meta = asRecord(choice["meta_info"]);
+  const pairs = asArray(meta?.["output_token_logprobs"]);
+  const ids = asArray(choice["token_ids"]) ?? pairs?.map((pair) => asArray(pair)?.[1] ?? null);
+  state.responseIds = append(state.responseIds, ids as number[] | undefined);
+  const logprobs = readLogprobs(choice["logprobs"]) ?? pairs?.map((pair) => asArray(pair)?.[0]);
+  state.logprobs = append(
+    state.logprobs,
+    logprobs?.map((logprob) => asNumber(logprob) ?? Number.NaN),
+  );
+  state.weightVersion = readVersion(meta?.["weight_version"]) ?? state.weightVersion;
+}
+
+/** `logprobs.content[].logprob` (chat) or `logprobs.token_logprobs[]` (text completions). */
+function readLogprobs(value: JsonValue | undefined): readonly unknown[] | undefined {
+  const logprobs = asRecord(value);
+  const content = asArray(logprobs?.["content"]);
+  if (content !== undefined) return content.map((entry) => asRecord(entry)?.["logprob"]);
+  return asArray(logprobs?.["token_logprobs"]);
+}
+
+/** In place: a response of n tokens in n chunks must not be copied n times. */
+function append(known: number[] | null, added: readonly number[] | undefined): number[] | null {
+  if (added === undefined) return known;
+  if (known === null) return [...added];
+  for (const value of added) known.push(value);
+  return known;
+}
+
+function readStopReason(choice: JsonRecord): string | number | undefined {
+  const reason = choice["stop_reason"] ?? choice["matched_stop"];
+  return typeof reason === "string" || typeof reason === "number" ? reason : undefined;
+}
+
+/** `[{version, start, end}]`; an entry that is none gives NaN, which completeness refuses. */
+function readSpans(value: JsonValue | undefined): readonly PolicyVersionSpan[] | undefined {
+  const spans = asArray(value);
+  if (spans === undefined || spans.length === 0) return undefined;
+  return spans.map((entry) => {
+    const span = asRecord(entry);
+    return {
+      version: readVersion(span?.["version"]) ?? Number.NaN,
+      start: asNumber(span?.["start"]) ?? Number.NaN,
+      end: asNumber(span?.["end"]) ?? Number.NaN,
+    };
+  });
+}
+
+/** Engines carry the version that a trainer named as a string; "default" is no version. */
+function readVersion(value: unknown): number | undefined {
+  if (typeof value === "number") return Number.isInteger(value) ? value : undefined;
+  return typeof value === "string" && /^\d{1,15}$/.test(value) ? Number(value) : undefined;
+}
+
+/** Content is a string, or parts with a `text` each. */
+function pushText(texts: string[], value: JsonValue | undefined): void {
+  const text = asText(value);
+  if (text !== undefined) texts.push(text);
+  for (const part of asArray(value) ?? []) {
+    const partText = asText(asRecord(part)?.["text"]);
+    if (partText !== undefined) texts.push(partText);
+  }
+}
+
+function readToolCall(state: ChoiceState, fragment: JsonRecord | undefined): void {
+  if (fragment === undefined) return;
+  const index = asNumber(fragment["index"]);
+  const id = asText(fragment["id"]) ?? null;
+  const called = asRecord(fragment["function"]);
+  let call = findToolCall(state.toolCalls, index, id);
+  if (call === undefined) {
+    call = { index, id, name: "", arguments: [] };
+    state.toolCalls.push(call);
+  }
+  call.id ??= id;
+  if (call.name === "") call.name = asText(called?.["name"]) ?? "";
+  pushText(call.arguments, called?.["arguments"]);
+}
+
+/** A fragment belongs to the call with its id, else to the newest with its index, else the last. */
+function findToolCall(
+  calls: readonly ToolCallState[],
+  index: number | undefined,
+  id: string | null,
+): ToolCallState | undefined {
+  if (id !== null) {
+    const sameId = calls.findLast((call) => call.id === id && call.index === index);
+    if (sameId !== undefined) return sameId;
+    return calls.findLast((call) => call.id === null && call.index === index);
+  }
+  return index === undefined ? calls.at(-1) : calls.findLast((call) => call.index === index);
+}
