@@ -1,0 +1,190 @@
+import ort from "onnxruntime-node";
+import type { ModelConfig } from "../../model/model-config.ts";
+import { embeddingName } from "../../model/parameter-shapes.ts";
+import type { ParameterStore } from "../parameter-store.ts";
+import { type RopeTable, ropeTable } from "../rope-table.ts";
+import { type PaddedBatch, padBatch, type RowBatch } from "../row-batches.ts";
+import { causalMask } from "./causal-mask.ts";
+import { type OrtSession, type OrtSessionOptions, openOrtSession } from "./ort-session.ts";
+import { createScratchPool, type ScratchPool } from "./scratch-pool.ts";
+import { type Feeds, f32, i32, parameterFeeds } from "./tensors.ts";
+import { backwardGraph, forwardGraph, gradientOutput, savedShapes } from "./train-graphs.ts";
+
+/** One saving forward pass, of which one backward pass may be taken. */
+export interface TrainPass {
+  /** Of the batch's predicted tokens, in `padBatch`'s order; valid until `release`. */
+  readonly logprobs: Float32Array;
+  /** Adds the gradients of Σ logprobGradient · logprobs to `gradients`. */
+  backward(logprobGradient: Float32Array, gradients: ParameterStore): Promise<void>;
+  /** Gives the saved activations' memory back. */
+  release(): void;
+}
+
+/** Sessions and memory of the forward and backward graphs over one set of parameters. */
+export interface OrtTrainer {
+  /** Logprobs of the batch's predicted tokens, in `padBatch`'s order; valid until the next call. */
+  forward(rows: readonly Int32Array[], batch: RowBatch, temperature: number): Promise<Float32Array>;
+  openPass(rows: readonly Int32Array[], batch: RowBatch, temperature: number): Promise<TrainPass>;
+  /** Float32 values that a pass over `batch` keeps. */
+  passFloats(batch: RowBatch): number;
+  close(): Promise<void>;
+}
+
+/** The embedding's gradient: dx of every position added to the row of its token, in order. */
+function addEmbeddingGradient(into: Float32Array, tokenIds: Int32Array, dx: Float32Array): void {
+  const width = dx.length / tokenIds.length;
+  for (let n = 0; n < tokenIds.length; n++) {
+    const from = n * width;
+    const to = (tokenIds[n] as number) * width;
+    for (let i = 0; i < width; i++) {
+      into[to + i] = (into[to + i] as number) + (dx[from + i] as number);
+    }
+  }
+}
+
+function addInto(into: Float32Array, values: Float32Array): void {
+  for (let i = 0; i < into.length; i++) into[i] = (into[i] as number) + (values[i] as number);
+}
+
+/** Opens each graph's session when it is first needed. */
+function createSessions(config: ModelConfig, options: OrtSessionOptions) {
+  const models = {
+    forward: () => forwardGraph(config, false),
+    saving: () => forwardGraph(config, true),
+    backward: () => backwardGraph(config),
+  };
+  const opened = new Map<string, Promise<OrtSession>>();
+  return {
+    get(kind: keyof typeof models): Promise<OrtSession> {
+      const session = opened.get(kind) ?? openOrtSession(models[kind](), options);
+      opened.set(kind, session);
+      return session;
+    },
+    async close(): Promise<void> {
+      const sessions = await Promise.allSettled(opened.values());
+      opened.clear();
+      for (const s of sessions) if (s.status === "fulfilled") await s.value.close();
+    },
+  };
+}
+
+/** Feeds that depend on the padded length only, kept for the lengths in use. */
+function createLengthFeeds(config: ModelConfig) {
+  const group = config.headCount / config.kvHeadCount;
+  const masks = new Map<number, ort.Tensor>();
+  let table: RopeTable = ropeTable(config, 64);
+  const positions = new ort.Tensor("int64", BigInt64Array.of(0n), [1]);
+  return (length: number, direction: "forward" | "backward"): Feeds => {
+    if (table.length < length) table = ropeTable(config, Math.max(length, 2 * table.length));
+    let mask = masks.get(length);
+    if (mask === undefined) {
+      if (masks.size >= 64) masks.clear();
+      mask = f32(causalMask(group, length), [group * length, length]);
+      masks.set(length, mask);
+    }
+    const shape = [table.length, config.headDim / 2];
+    const sin = direction === "forward" ? table.sin : table.negatedSin;
+    const shared = { positions, cos: f32(table.cos, shape), sin: f32(sin, shape) };
+    return direction === "forward" ? { ...shared, causal_mask: mask } : shared;
+  };
+}
+
+const sizeOf = (shape: readonly number[]): number => shape.reduce((size, n) => size * n, 1);
+
+const scratch = (pool: ScratchPool, name: string, shape: readonly number[]): ort.Tensor =>
+  f32(pool.take(name, sizeOf(shape)), shape);
+
+function addGradients(outputs: Feeds, tokenIds: Int32Array, gradients: ParameterStore): void {
+  for (const [name, view] of gradients.views) {
+    const part = outputs[gradientOutput(name)];
+    if (part !== undefined) addInto(view.data, part.data as Float32Array);
+    if (name !== embeddingName) continue;
+    const dx = outputs["embedded_gradient"] as ort.Tensor;
+    addEmbeddingGradient(view.data, tokenIds, dx.data as Float32Array);
+  }
+}
+
+export function createOrtTrainer(
+  config: ModelConfig,
+  store: ParameterStore,
+  options: OrtSessionOptions,
+): OrtTrainer {
+  const sessions = createSessions(config, options);
+  const weights = parameterFeeds(store);
+  const lengthFeeds = createLengthFeeds(config);
+  const sharedPool = createScratchPool();
+  const freePools: ScratchPool[] = [];
+  const saved = savedShapes(config);
+
+  const batchFeeds = (padded: PaddedBatch, batch: RowBatch, temperature: number): Feeds => ({
+    ...weights,
+    token_ids: i32(padded.tokenIds, [batch.rowIndexes.length, batch.length]),
+    predict_indexes: i32(padded.predictIndexes, [padded.targets.length]),
+    targets: i32(padded.targets, [padded.targets.length, 1]),
+    inverse_temperature: f32(Float32Array.of(1 / temperature), []),
+  });
+  const backwardOutputs = (tokenCount: number): Feeds => {
+    const outputs: Feeds = {
+      embedded_gradient: scratch(sharedPool, "embedded_gradient", [tokenCount, config.hiddenSize]),
+    };
+    for (const [name, view] of store.views) {
+      if (name === embeddingName && !config.tieWordEmbeddings) continue;
+      outputs[gradientOutput(name)] = scratch(sharedPool, gradientOutput(name), view.shape);
+    }
+    return outputs;
+  };
+
+  return {
+    async forward(rows, batch, temperature) {
+      const padded = padBatch(rows, batch);
+      const logprobs = scratch(sharedPool, "logprobs", [padded.targets.length, 1]);
+      const session = await sessions.get("forward");
+      await session.run(
+        { ...batchFeeds(padded, batch, temperature), ...lengthFeeds(batch.length, "forward") },
+        { logprobs },
+      );
+      return logprobs.data as Float32Array;
+    },
+    async openPass(rows, batch, temperature) {
+      const padded = padBatch(rows, batch);
+      const M = padded.targets.length;
+      const sizes = { B: batch.rowIndexes.length, T: batch.length, M };
+      const pool = freePools.pop() ?? createScratchPool();
+      const feeds = batchFeeds(padded, batch, temperature);
+      const kept: Feeds = {};
+      for (const s of saved) kept[s.name] = scratch(pool, s.name, s.shape(sizes));
+      const logprobs = scratch(pool, "logprobs", [M, 1]);
+      const session = await sessions.get("saving");
+      await session.run(
+        { ...feeds, ...lengthFeeds(batch.length, "forward") },
+        { ...kept, logprobs },
+      );
+      return {
+        logprobs: logprobs.data as Float32Array,
+        async backward(logprobGradient, gradients) {
+          const outputs = backwardOutputs(padded.tokenIds.length);
+          const backward = await sessions.get("backward");
+          await backward.run(
+            {
+              ...feeds,
+              ...kept,
+              ...lengthFeeds(batch.length, "backward"),
+              logprob_gradient: f32(logprobGradient, [M, 1]),
+            },
+            outputs,
+          );
+          addGradients(outputs, padded.tokenIds, gradients);
+        },
+        release: () => {
+          freePools.push(pool);
+        },
+      };
+    },
+    passFloats(batch) {
+      const B = batch.rowIndexes.length;
+      const sizes = { B, T: batch.length, M: B * batch.length };
+      return saved.reduce((sum, s) => sum + sizeOf(s.shape(sizes)), 0);
+    },
+    close: () => sessions.close(),
+  };
+}
