@@ -1,0 +1,152 @@
+import { dirname, resolve } from "node:path";
+import process from "node:process";
+import type { z } from "zod";
+import { OutriggerError } from "../../core/outrigger-error.ts";
+import type { AttemptEndReason } from "../../core/rollouts/attempt-end-reason.ts";
+import {
+  defaultFailurePolicy,
+  type FailurePolicy,
+  type FailureRule,
+} from "../../core/rollouts/failure-policy.ts";
+import { readConfigFile } from "../../runtime/load-config.ts";
+import { type ExperimentFile, experimentSchema } from "./experiment-schema.ts";
+
+/** An experiment with every path absolute and the failure policy complete. */
+export interface Experiment extends Omit<ExperimentFile, "failurePolicy"> {
+  /** Absolute path of the file it was read from. */
+  readonly file: string;
+  readonly failurePolicy: FailurePolicy;
+}
+
+export interface ExperimentOverrides {
+  readonly seed?: number | undefined;
+  readonly steps?: number | undefined;
+  readonly compute?: string | undefined;
+}
+
+/**
+ * Reads and checks an experiment file.
+ *
+ * @throws OutriggerError `config-invalid` (origin user) that lists every problem with its path
+ */
+export function loadExperiment(path: string, overrides: ExperimentOverrides = {}): Experiment {
+  const file = resolve(path);
+  const parsed = experimentSchema.safeParse(readConfigFile(file));
+  const problems = parsed.success ? crossChecks(parsed.data) : describeIssues(parsed.error);
+  if (!parsed.success || problems.length > 0) {
+    throw new OutriggerError(
+      "config-invalid",
+      `invalid experiment ${file}:\n${problems.map((p) => `  ${p}`).join("\n")}`,
+      { origin: "user", hint: "schema/experiment.schema.json describes every field." },
+    );
+  }
+  return resolveExperiment(file, parsed.data, overrides);
+}
+
+function describeIssues(error: z.ZodError): string[] {
+  return error.issues.flatMap((issue) => describeIssue(issue, []));
+}
+
+/** A failed union says little by itself: the branch that got furthest says what is wrong. */
+function describeIssue(issue: z.core.$ZodIssue, prefix: readonly PropertyKey[]): string[] {
+  const path = [...prefix, ...issue.path];
+  if (issue.code === "invalid_union" && issue.errors.length > 0) {
+    const depth = (branch: readonly z.core.$ZodIssue[]): number =>
+      Math.max(...branch.map((i) => i.path.length * 2 - (i.code === "unrecognized_keys" ? 1 : 0)));
+    const branches = [...issue.errors].sort((a, b) => depth(b) - depth(a) || a.length - b.length);
+    const best = branches[0] ?? [];
+    if (depth(best) > 0) return best.flatMap((inner) => describeIssue(inner, path));
+  }
+  const where = path.length === 0 ? "(top level)" : path.map(String).join(".");
+  return [`${where}: ${issue.message}`];
+}
+
+function crossChecks(file: ExperimentFile): string[] {
+  const problems: string[] = [];
+  const evaluates =
+    file.evaluation.before || file.evaluation.after || file.evaluation.everySteps !== undefined;
+  if (evaluates && file.tasks.heldOut === undefined) {
+    problems.push("tasks.heldOut: missing, but evaluation asks for it (or set its switches false)");
+  }
+  if ("fromEvents" in file.reward && !file.harness.mayReward) {
+    problems.push("reward.fromEvents: needs harness.mayReward: true, else nothing may post rewards");
+  }
+  const { train } = file.sampling;
+  if (train.temperature === 0) {
+    problems.push("sampling.train.temperature: 0 samples nothing; training needs it above 0");
+  }
+  for (const name of ["topP", "topK"] as const) {
+    const value = train[name];
+    if (value !== undefined && !(name === "topP" ? value === 1 : value <= 0)) {
+      problems.push(
+        `sampling.train.${name}: cutting the distribution makes sampling logprobs differ from the policy's; leave it out`,
+      );
+    }
+  }
+  for (const [index, pattern] of file.capture.redact.entries()) {
+    try {
+      new RegExp(pattern, "u");
+    } catch (error) {
+      problems.push(`capture.redact.${index}: ${(error as Error).message}`);
+    }
+  }
+  return problems;
+}
+
+function resolveExperiment(
+  file: string,
+  data: ExperimentFile,
+  overrides: ExperimentOverrides,
+): Experiment {
+  const folder = dirname(file);
+  const at = (path: string): string => resolve(folder, path);
+  const commandAt = (argv: readonly string[]): string[] =>
+    argv.map((item, index) =>
+      /^\.{1,2}\//.test(item) ? at(item) : index === 0 && item === "node" ? process.execPath : item,
+    );
+  const sourceAt = (source: ExperimentFile["tasks"]["train"]): typeof source =>
+    "file" in source
+      ? { file: at(source.file) }
+      : { ...source, command: commandAt(source.command) };
+  const { heldOut } = data.tasks;
+  return {
+    ...data,
+    file,
+    seed: overrides.seed ?? data.seed,
+    tasks: {
+      ...data.tasks,
+      train: sourceAt(data.tasks.train),
+      ...(heldOut && { heldOut: sourceAt(heldOut) }),
+    },
+    harness: {
+      ...data.harness,
+      command: commandAt(data.harness.command),
+      ...(data.harness.cwd !== undefined && { cwd: at(data.harness.cwd) }),
+    },
+    reward:
+      "verifier" in data.reward
+        ? {
+            verifier: {
+              ...data.reward.verifier,
+              command: commandAt(data.reward.verifier.command),
+            },
+          }
+        : data.reward,
+    schedule: { ...data.schedule, steps: overrides.steps ?? data.schedule.steps },
+    backend: {
+      ...data.backend,
+      model: at(data.backend.model),
+      compute: overrides.compute ?? data.backend.compute,
+    },
+    failurePolicy: completePolicy(data.failurePolicy),
+  };
+}
+
+function completePolicy(rules: ExperimentFile["failurePolicy"]): FailurePolicy {
+  const complete: Record<AttemptEndReason, FailureRule> = { ...defaultFailurePolicy };
+  for (const [reason, rule] of Object.entries(rules) as [AttemptEndReason, object][]) {
+    const given = Object.fromEntries(Object.entries(rule).filter(([, v]) => v !== undefined));
+    complete[reason] = { ...complete[reason], ...given };
+  }
+  return complete;
+}
