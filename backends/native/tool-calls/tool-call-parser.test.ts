@@ -59,7 +59,7 @@ describe("tool call parser", () => {
     ["a stray end tag", "</tool_call>", [text("</tool_call>")]],
   ])("reads %s", (_what, input, pieces) => {
     expect(parse([input])).toEqual(pieces);
-    expect(parse([...input])).toEqual(pieces);
+    expect(parse(Array.from(input))).toEqual(pieces);
   });
 
   it("is total, and gives the same for every chunking", () => {

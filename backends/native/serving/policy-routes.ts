@@ -1,0 +1,172 @@
+import { randomUUID } from "node:crypto";
+import { z } from "zod";
+import { OutriggerError } from "../../../core/outrigger-error.ts";
+import type { LoadedModel } from "../model/load-model.ts";
+import { type ChatRequest, parseChatRequest } from "./chat-request.ts";
+import { chatCompletion, createChatChunks } from "./chat-response.ts";
+import { parseCompletionRequest } from "./completion-request.ts";
+import { createCompletionChunks, textCompletion } from "./completion-response.ts";
+import { badRequest } from "./error-response.ts";
+import { parseBody } from "./generation-fields.ts";
+import {
+  type Exchange,
+  type Handler,
+  readBody,
+  sendJson,
+  startEvents,
+  writeEvent,
+} from "./http-exchange.ts";
+import type { PolicyEngine } from "./policy-engine.ts";
+import type { ResponseHead } from "./response-parts.ts";
+import { planChoices, runChoices } from "./run-choices.ts";
+
+export interface PolicyRoutesOptions {
+  readonly engine: PolicyEngine;
+  readonly model: LoadedModel;
+  /** The name under which the policy is served; requests are not refused for another one. */
+  readonly modelName: string;
+  readonly now?: () => number;
+  readonly newId?: () => string;
+}
+
+/** The handlers by method and path. */
+export function policyRoutes(options: PolicyRoutesOptions): ReadonlyMap<string, Handler> {
+  const { engine, model, modelName } = options;
+  const now = options.now ?? Date.now;
+  const newId = options.newId ?? (() => randomUUID().replaceAll("-", ""));
+  const startedAt = Math.floor(now() / 1000);
+  const head = (prefix: string): ResponseHead => ({
+    id: `${prefix}-${newId()}`,
+    created: Math.floor(now() / 1000),
+    model: modelName,
+  });
+  const health: Handler = ({ response }) => sendJson(response, 200, { status: "ok" });
+  return new Map<string, Handler>([
+    ["GET /healthz", health],
+    ["GET /health", health],
+    [
+      "GET /v1/models",
+      ({ response }) => {
+        const entry = { id: modelName, object: "model", created: startedAt, owned_by: "outrigger" };
+        const more = { max_model_len: engine.maxLength, policy_version: engine.version };
+        sendJson(response, 200, { object: "list", data: [{ ...entry, ...more }] });
+      },
+    ],
+    ["POST /v1/chat/completions", (exchange) => chat(options, exchange, head("chatcmpl"), newId)],
+    ["POST /v1/completions", (exchange) => completions(options, exchange, head("cmpl"))],
+    [
+      "POST /tokenize",
+      async ({ request, response }) => {
+        const tokens = tokenize(model, await readBody(request));
+        const json = { count: tokens.length, max_model_len: engine.maxLength, tokens };
+        sendJson(response, 200, json);
+      },
+    ],
+  ]);
+}
+
+function renderPrompt(model: LoadedModel, request: ChatRequest): Int32Array {
+  if (model.chatTemplate === undefined) {
+    throw badRequest("this model has no chat template; use /v1/completions");
+  }
+  const text = model.chatTemplate.render({
+    messages: request.messages,
+    tools: request.tools,
+    addGenerationPrompt: request.addGenerationPrompt,
+    extra: request.templateVariables,
+  });
+  // The template writes the special tokens itself.
+  return model.tokenizer.encode(text, false);
+}
+
+async function chat(
+  { engine, model }: PolicyRoutesOptions,
+  { request: http, response, signal }: Exchange,
+  head: ResponseHead,
+  newId: () => string,
+): Promise<void> {
+  const request = parseChatRequest(await readBody(http));
+  const promptIds = renderPrompt(model, request);
+  const plan = planChoices(engine, model, promptIds, request, {
+    topLogprobs: request.topLogprobs,
+    parsesToolCalls: request.tools.length > 0,
+  });
+  refuseWhenFull(engine, request.choiceCount);
+  const context = {
+    head,
+    request,
+    promptIds,
+    tokenizer: model.tokenizer,
+    newToolCallId: () => `chatcmpl-tool-${newId()}`,
+  };
+  if (!request.isStreamed) {
+    const finished = await runChoices(engine, model, plan, signal, () => undefined);
+    sendJson(response, 200, chatCompletion(context, finished));
+    return;
+  }
+  const chunks = createChatChunks(context);
+  startEvents(response);
+  writeEvent(response, chunks.first());
+  const finished = await runChoices(engine, model, plan, signal, (index, delta, ended) => {
+    writeEvent(response, chunks.delta(index, delta));
+    if (ended) writeEvent(response, chunks.end(index, ended.end, ended.choice.versions));
+  });
+  if (request.includesUsage) writeEvent(response, chunks.usage(finished));
+  response.end("data: [DONE]\n\n");
+}
+
+async function completions(
+  { engine, model }: PolicyRoutesOptions,
+  { request: http, response, signal }: Exchange,
+  head: ResponseHead,
+): Promise<void> {
+  const request = parseCompletionRequest(await readBody(http));
+  const prompts = request.prompts.map((prompt) =>
+    typeof prompt === "string" ? model.tokenizer.encode(prompt, true) : Int32Array.from(prompt),
+  );
+  const plans = prompts.map((promptIds) =>
+    planChoices(engine, model, promptIds, request, {
+      topLogprobs: request.logprobs ?? 0,
+      parsesToolCalls: false,
+    }),
+  );
+  refuseWhenFull(engine, plans.length * request.choiceCount);
+  const context = { head, request, tokenizer: model.tokenizer, prompts };
+  const chunks = createCompletionChunks(context);
+  if (request.isStreamed) startEvents(response);
+  const all = await Promise.all(
+    plans.map((plan, promptIndex) =>
+      runChoices(engine, model, plan, signal, (i, delta, ended) => {
+        if (!request.isStreamed) return;
+        const index = promptIndex * request.choiceCount + i;
+        writeEvent(response, chunks.delta(index, delta));
+        if (ended) writeEvent(response, chunks.end(index, ended.end, ended.choice.versions));
+      }),
+    ),
+  );
+  if (!request.isStreamed) return sendJson(response, 200, textCompletion(context, all));
+  if (request.includesUsage) writeEvent(response, chunks.usage(all));
+  response.end("data: [DONE]\n\n");
+}
+
+const tokenizeSchema = z.looseObject({
+  prompt: z.string().optional(),
+  messages: z.array(z.unknown()).optional(),
+  add_special_tokens: z.boolean().default(true),
+});
+
+function tokenize(model: LoadedModel, bytes: Uint8Array): number[] {
+  const body = parseBody(tokenizeSchema, bytes);
+  if (body.messages !== undefined) return Array.from(renderPrompt(model, parseChatRequest(bytes)));
+  if (body.prompt === undefined) throw badRequest("either prompt or messages is required");
+  return Array.from(model.tokenizer.encode(body.prompt, body.add_special_tokens));
+}
+
+/** Before the first byte, so that it is a status and not an event in the stream. */
+function refuseWhenFull(engine: PolicyEngine, count: number): void {
+  if (engine.hasRoomFor(count)) return;
+  throw new OutriggerError("queue-full", `${engine.waitingCount} requests are waiting already`, {
+    origin: "engine",
+    retryable: true,
+  });
+}
