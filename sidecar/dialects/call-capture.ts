@@ -1,8 +1,9 @@
 import type { FinishReason, PolicyVersionSpan } from "../../core/call.ts";
 import type { SseBlock } from "../sse/sse-block.ts";
 import { decideCompleteness, type IncompleteReason } from "./decide-completeness.ts";
-import { asArray, asNumber, asRecord, asText, type JsonRecord } from "./json-value.ts";
+import { asArray, asNumber, asRecord, asText } from "./json-value.ts";
 import { type ChoiceState, newChoice, readChoice } from "./read-choice.ts";
+import { readEngineError } from "./read-engine-error.ts";
 
 /** One choice of an answer as the engine reported it. Absent is null; missing is never zero. */
 export interface CapturedChoice {
@@ -105,7 +106,7 @@ function add(state: CaptureState, value: unknown, isChunk: boolean): void {
   state.engineModel ??= asText(root["model"]) ?? null;
   state.engineRequestId ??= asText(root["id"]) ?? null;
   state.usage = readUsage(root["usage"]) ?? state.usage;
-  state.engineError ??= readEngineError(root) ?? null;
+  state.engineError ??= readEngineError(root)?.message ?? null;
   const choices = asArray(root["choices"]) ?? [];
   const ids = asArray(root["prompt_token_ids"]);
   if (ids !== undefined && ids.length > 0) state.promptIds = ids as number[];
@@ -137,15 +138,6 @@ function readUsage(value: unknown): CapturedUsage | undefined {
     cachedTokens: asNumber(prompt?.["cached_tokens"]) ?? 0,
     reasoningTokens: asNumber(completion?.["reasoning_tokens"]) ?? 0,
   };
-}
-
-/** `{error: {message}}`, `{error: "text"}` and vLLM's older `{object: "error", message}`. */
-function readEngineError(root: JsonRecord): string | undefined {
-  const error = root["error"];
-  if (error !== undefined && error !== null && error !== false) {
-    return asText(asRecord(error)?.["message"]) ?? asText(error) ?? JSON.stringify(error);
-  }
-  return root["object"] === "error" ? (asText(root["message"]) ?? "unknown error") : undefined;
 }
 
 function buildResult(state: CaptureState): CaptureResult {
@@ -188,10 +180,10 @@ function buildChoice(
       choice.policyVersions ?? wholeSpan(choice.weightVersion, choice.responseIds?.length ?? 0),
     text: choice.text.join(""),
     reasoning: choice.reasoning.join(""),
-    toolCalls: choice.toolCalls.map((call) => ({
+    toolCalls: choice.toolCalls.calls.map((call) => ({
       id: call.id,
       name: call.name,
-      arguments: call.arguments.join(""),
+      arguments: call.fragments.join(""),
     })),
     complete: incompleteReason === undefined,
     incompleteReason,

@@ -7,6 +7,7 @@ import {
   type JsonRecord,
   type JsonValue,
 } from "./json-value.ts";
+import { createToolCallTracker, type ToolCallTracker } from "./tool-call-tracker.ts";
 
 /** One choice while its answer arrives. */
 export interface ChoiceState {
@@ -21,14 +22,7 @@ export interface ChoiceState {
   weightVersion: number | undefined;
   readonly text: string[];
   readonly reasoning: string[];
-  readonly toolCalls: ToolCallState[];
-}
-
-interface ToolCallState {
-  readonly index: number | undefined;
-  id: string | null;
-  name: string;
-  readonly arguments: string[];
+  readonly toolCalls: ToolCallTracker;
 }
 
 export function newChoice(index: number): ChoiceState {
@@ -43,7 +37,7 @@ export function newChoice(index: number): ChoiceState {
     weightVersion: undefined,
     text: [],
     reasoning: [],
-    toolCalls: [],
+    toolCalls: createToolCallTracker(),
   };
 }
 
@@ -62,7 +56,9 @@ export function readChoice(state: ChoiceState, choice: JsonRecord, isChunk: bool
   const message = asRecord(choice[isChunk ? "delta" : "message"]);
   pushText(state.text, message === undefined ? choice["text"] : message["content"]);
   pushText(state.reasoning, message?.["reasoning_content"] ?? message?.["reasoning"]);
-  for (const call of asArray(message?.["tool_calls"]) ?? []) readToolCall(state, asRecord(call));
+  for (const [position, call] of (asArray(message?.["tool_calls"]) ?? []).entries()) {
+    state.toolCalls.add(call, position);
+  }
 }
 
 function readTokens(state: ChoiceState, choice: JsonRecord): void {
@@ -129,33 +125,4 @@ function pushText(texts: string[], value: JsonValue | undefined): void {
     const partText = asText(asRecord(part)?.["text"]);
     if (partText !== undefined) texts.push(partText);
   }
-}
-
-function readToolCall(state: ChoiceState, fragment: JsonRecord | undefined): void {
-  if (fragment === undefined) return;
-  const index = asNumber(fragment["index"]);
-  const id = asText(fragment["id"]) ?? null;
-  const called = asRecord(fragment["function"]);
-  let call = findToolCall(state.toolCalls, index, id);
-  if (call === undefined) {
-    call = { index, id, name: "", arguments: [] };
-    state.toolCalls.push(call);
-  }
-  call.id ??= id;
-  if (call.name === "") call.name = asText(called?.["name"]) ?? "";
-  pushText(call.arguments, called?.["arguments"]);
-}
-
-/** A fragment belongs to the call with its id, else to the newest with its index, else the last. */
-function findToolCall(
-  calls: readonly ToolCallState[],
-  index: number | undefined,
-  id: string | null,
-): ToolCallState | undefined {
-  if (id !== null) {
-    const sameId = calls.findLast((call) => call.id === id && call.index === index);
-    if (sameId !== undefined) return sameId;
-    return calls.findLast((call) => call.id === null && call.index === index);
-  }
-  return index === undefined ? calls.at(-1) : calls.findLast((call) => call.index === index);
 }
