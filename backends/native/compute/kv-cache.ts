@@ -59,7 +59,7 @@ export function createKvCache(config: ModelConfig, slots: number): KvCache {
   const { kvHeadCount: heads, headDim, layerCount } = config;
   const slotAtRow = Array.from({ length: slots }, (_, row) => row);
   const rowOfSlot = Array.from({ length: slots }, (_, slot) => slot);
-  const lengths = new Array<number>(slots).fill(0);
+  const lengths = Array.from({ length: slots }, () => 0);
   let capacity = capacityStep;
   const allocate = (tokens: number): Float32Array<ArrayBuffer> =>
     new Float32Array(slots * heads * tokens * headDim);

@@ -14,6 +14,11 @@ export function createLayerNodes(g: OnnxGraph, config: ModelConfig) {
   const reshape = (x: string, shape: readonly number[]): string =>
     g.node("Reshape", [x, g.ints(shape)]);
   const swapTimeAndHeads = (x: string): string => g.node("Transpose", [x], { perm: [0, 2, 1, 3] });
+  /** [N, width] -> [width, N]; as a batch of one, or the runtime would fuse it into a product. */
+  const transposed = (x: string, width: number): string => {
+    const batched = g.node("Transpose", [reshape(x, [1, -1, width])], { perm: [0, 2, 1] });
+    return reshape(batched, [width, -1]);
+  };
 
   return {
     reshape,
@@ -26,8 +31,20 @@ export function createLayerNodes(g: OnnxGraph, config: ModelConfig) {
     /** dx of `linear`, added to `onto`. */
     linearInputGradient: (dy: string, weight: string, onto?: string): string =>
       g.node("Gemm", onto === undefined ? [dy, weight] : [dy, weight, onto]),
-    /** dW of `linear`: dyᵀ x. */
-    linearWeightGradient: (dy: string, x: string): string => g.node("Gemm", [dy, x], { transA: 1 }),
+    /**
+     * dW [out, in] of `linear`: dyᵀ x. A product with a transposed left side takes half as long
+     * again, so the narrower of the two is transposed first.
+     */
+    linearWeightGradient: (dy: string, x: string, out: number, into: number): string => {
+      if (out <= into) return g.node("Gemm", [transposed(dy, out), x]);
+      return g.node("Transpose", [g.node("Gemm", [transposed(x, into), dy])], { perm: [1, 0] });
+    },
+    /** aᵀ b over the last two axes, as (bᵀ a)ᵀ for an `b` narrower than `a`; same reason. */
+    transposedProduct: (a: string, b: string, alpha: number): string => {
+      const flipped = { transA: 1, transB: 0, alpha: { float: alpha } };
+      const product = g.node("FusedMatMul", [b, a], flipped, microsoft);
+      return g.node("Transpose", [product], { perm: [0, 1, 3, 2] });
+    },
     sumOverTokens: (x: string): string => g.node("ReduceSum", [x, g.ints([0])], { keepdims: 0 }),
     /** [normalised · weight, 1 / rms [N, 1]] */
     rmsNorm: (x: string, weight: string): [string, string] => {
@@ -39,16 +56,12 @@ export function createLayerNodes(g: OnnxGraph, config: ModelConfig) {
       return [y as string, inverse as string];
     },
     /** a·b over the last two axes with optional transposes, scaled by alpha. */
-    product: (
-      a: string,
-      b: string,
-      options: { transA?: boolean; transB?: boolean; alpha?: number } = {},
-    ): string =>
+    product: (a: string, b: string, options: { transB?: boolean; alpha?: number } = {}): string =>
       g.node(
         "FusedMatMul",
         [a, b],
         {
-          transA: options.transA ? 1 : 0,
+          transA: 0,
           transB: options.transB ? 1 : 0,
           alpha: { float: options.alpha ?? 1 },
         },

@@ -170,7 +170,8 @@ function createDecodeSession(
     }
   };
   const extend = async (items: readonly DecodeItem[]): Promise<Float32Array[]> => {
-    const { lengthOf } = opened();
+    const rows = opened();
+    const lengthOf = (slot: number): number => rows.lengthOf(slot);
     checkDecodeItems(items, lengthOf, bounds, config);
     const results: Float32Array[] = [];
     for (const [index, group] of planDecode(items, lengthOf, limits).entries()) {

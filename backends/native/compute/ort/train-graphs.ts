@@ -202,15 +202,21 @@ function mlpBackward(c: BackwardContext, layer: number, dy: string): string {
   const { g, n, config } = c;
   const names = layerParameterNames(config, layer);
   const at = (name: string): string => `saved.${layer}.${name}`;
-  c.gradient(names.down, () => n.linearWeightGradient(dy, at("gated")));
+  c.gradient(names.down, () =>
+    n.linearWeightGradient(dy, at("gated"), config.hiddenSize, config.intermediateSize),
+  );
   const dGated = n.linearInputGradient(dy, names.down);
   const sigmoid = g.node("Sigmoid", [at("gate")]);
   const silu = n.multiply(at("gate"), sigmoid);
   const slope = n.add(sigmoid, n.multiply(silu, n.subtract(g.float(1), sigmoid)));
   const dGate = n.multiply(n.multiply(dGated, at("up")), slope);
   const dUp = n.multiply(dGated, silu);
-  c.gradient(names.gate, () => n.linearWeightGradient(dGate, at("middleNormed")));
-  c.gradient(names.up, () => n.linearWeightGradient(dUp, at("middleNormed")));
+  c.gradient(names.gate, () =>
+    n.linearWeightGradient(dGate, at("middleNormed"), config.intermediateSize, config.hiddenSize),
+  );
+  c.gradient(names.up, () =>
+    n.linearWeightGradient(dUp, at("middleNormed"), config.intermediateSize, config.hiddenSize),
+  );
   const dNormed = n.linearInputGradient(dUp, names.up, n.linearInputGradient(dGate, names.gate));
   return rmsNormBackward(c, names.postNorm, dNormed, at("middle"), at("middleInverseRms"), dy);
 }
@@ -247,13 +253,20 @@ function attentionBackward(c: BackwardContext, layer: number, dy: string): strin
   const { n, config, batchShape } = c;
   const names = layerParameterNames(config, layer);
   const at = (name: string): string => `saved.${layer}.${name}`;
-  c.gradient(names.o, () => n.linearWeightGradient(dy, at("attended")));
+  c.gradient(names.o, () =>
+    n.linearWeightGradient(
+      dy,
+      at("attended"),
+      config.hiddenSize,
+      config.headCount * config.headDim,
+    ),
+  );
   const [dScores, dO] = scoreGradient(c, layer, n.linearInputGradient(dy, names.o));
   const alpha = 1 / Math.sqrt(config.headDim);
   const unrotated = (x: string): string => n.rotate(x, "positions", "cos", "sin");
   const dQ = n.ungroupQueries(n.product(dScores, at("k"), { alpha }), batchShape);
-  const dK = n.product(dScores, at("q"), { transA: true, alpha });
-  const dV = n.product(at("probabilities"), dO, { transA: true });
+  const dK = n.transposedProduct(dScores, at("q"), alpha);
+  const dV = n.transposedProduct(at("probabilities"), dO, 1);
   let dNormed: string | undefined;
   for (const [projection, heads, headGradient] of [
     [names.q, config.headCount, unrotated(dQ)],
@@ -261,7 +274,9 @@ function attentionBackward(c: BackwardContext, layer: number, dy: string): strin
     [names.v, config.kvHeadCount, dV],
   ] as const) {
     const joined = n.joinHeads(headGradient, heads);
-    c.gradient(projection.weight, () => n.linearWeightGradient(joined, at("normed")));
+    c.gradient(projection.weight, () =>
+      n.linearWeightGradient(joined, at("normed"), heads * config.headDim, config.hiddenSize),
+    );
     c.gradient(projection.bias, () => n.sumOverTokens(joined));
     dNormed = n.linearInputGradient(joined, projection.weight, dNormed);
   }
@@ -278,7 +293,9 @@ function headBackward(c: BackwardContext): string {
     axis: 1,
     reduction: "add",
   });
-  c.gradient(head, () => n.linearWeightGradient(dLogits, "saved.final.head"));
+  c.gradient(head, () =>
+    n.linearWeightGradient(dLogits, "saved.final.head", config.vocabSize, config.hiddenSize),
+  );
   const dPicked = n.multiply(n.linearInputGradient(dLogits, head), "inverse_temperature");
   // ConstantOfShape's default value is float32 zero.
   const zeros = g.node("ConstantOfShape", [g.node("Shape", ["saved.final.x"])]);
