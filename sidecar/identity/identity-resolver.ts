@@ -1,0 +1,50 @@
+import type { IncomingHttpHeaders } from "node:http";
+import type { TokenVerdict, TokenVerifier } from "../../runtime/capability-token.ts";
+import type { PathIdentity } from "../http/route-request.ts";
+import { credentialToken } from "./credential-token.ts";
+import { decideIdentity, type SessionFacts } from "./decide-identity.ts";
+import type { Binding, IdentityDecision } from "./identity.ts";
+
+export interface IdentitySources {
+  /** Undefined until the controller has given its key; always undefined without one. */
+  readonly verifier: TokenVerifier | undefined;
+  readonly hasController: boolean;
+  readonly binding: Binding | undefined;
+  readonly trustsPath: boolean;
+  readonly bindsSessions: boolean;
+  readonly readSession: (headers: IncomingHttpHeaders, body: Buffer) => SessionFacts | undefined;
+}
+
+/** Gathers the facts for `decideIdentity`; a token seen before costs no signature check. */
+export async function resolveIdentity(
+  sources: IdentitySources,
+  path: PathIdentity,
+  headers: IncomingHttpHeaders,
+  body: Buffer,
+): Promise<IdentityDecision> {
+  const { verifier, hasController, binding, trustsPath, bindsSessions } = sources;
+  const inPath = path.kind === "token" && !trustsPath ? path.token : undefined;
+  const token = inPath ?? (hasController ? credentialToken(headers) : undefined);
+  let verdict: TokenVerdict | undefined;
+  if (token !== undefined) {
+    if (verifier === undefined) {
+      const message = "the sidecar has not reached its controller yet, so it cannot check tokens";
+      return {
+        kind: "refused",
+        refusal: { reason: "controller-unreachable", message, status: 503 },
+      };
+    }
+    verdict = verifier.peek(token) ?? (await verifier.verify(token));
+  }
+  return decideIdentity({
+    path,
+    token:
+      verdict === undefined
+        ? undefined
+        : { where: inPath === undefined ? "header" : "path", verdict },
+    binding,
+    session: sources.readSession(headers, body),
+    trustsPath,
+    bindsSessions,
+  });
+}

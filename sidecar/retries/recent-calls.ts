@@ -1,0 +1,88 @@
+import { decideRetry, type EarlierCall, type RetryDecision } from "./decide-retry.ts";
+
+export interface RecentCallsOptions {
+  readonly windowMs: number;
+  /** Request bodies and kept answers together; the oldest ended calls go first. */
+  readonly maxBytes: number;
+  readonly nowMs: () => number;
+}
+
+interface Entry<C extends EarlierCall> {
+  readonly key: string;
+  readonly call: C;
+  bytes: number;
+}
+
+/** Ended calls kept per rollout and route: enough for the retries of parallel calls. */
+const maxEndedPerKey = 8;
+
+/**
+ * The calls that a retry may mean: those in flight, and recently ended ones. Bounded by bytes, by
+ * count and by age; a call that fell out is sampled again like any other.
+ */
+export class RecentCalls<C extends EarlierCall> {
+  readonly #options: RecentCallsOptions;
+  readonly #byKey = new Map<string, Entry<C>[]>();
+  /** In order of ending. */
+  readonly #ended = new Set<Entry<C>>();
+  #endedBytes = 0;
+
+  constructor(options: RecentCallsOptions) {
+    this.#options = options;
+  }
+
+  decide(key: string, body: Buffer, isMarkedRetry: boolean): RetryDecision<C> {
+    if (!isMarkedRetry) return { kind: "new" };
+    const calls = this.#byKey.get(key)?.map((entry) => entry.call) ?? [];
+    const { nowMs, windowMs } = this.#options;
+    return decideRetry(calls, { body, isMarkedRetry, nowMs: nowMs(), windowMs });
+  }
+
+  /** Gives what must be called when the call has ended; `keptBytes` is the size of its answer. */
+  add(key: string, call: C): (keptBytes: number) => void {
+    const entry: Entry<C> = { key, call, bytes: call.body.length };
+    const entries = this.#byKey.get(key);
+    if (entries === undefined) this.#byKey.set(key, [entry]);
+    else entries.push(entry);
+    return (keptBytes) => this.#noteEnd(entry, keptBytes);
+  }
+
+  /** A replayed answer is not replayed a third time, and a forgotten one not again. */
+  forget(key: string, call: C): void {
+    const entry = this.#byKey.get(key)?.find((candidate) => candidate.call === call);
+    if (entry !== undefined) this.#drop(entry);
+  }
+
+  get size(): number {
+    return this.#ended.size;
+  }
+
+  #noteEnd(entry: Entry<C>, keptBytes: number): void {
+    entry.bytes += keptBytes;
+    this.#ended.add(entry);
+    this.#endedBytes += entry.bytes;
+    const siblings = this.#byKey.get(entry.key)?.filter((other) => this.#ended.has(other)) ?? [];
+    const [oldest] = siblings;
+    if (siblings.length > maxEndedPerKey && oldest !== undefined) this.#drop(oldest);
+    this.#expire();
+  }
+
+  #expire(): void {
+    const deadline = this.#options.nowMs() - this.#options.windowMs;
+    for (const entry of this.#ended) {
+      const { state } = entry.call;
+      const isOld = state.kind !== "in-flight" && state.endedAtMs < deadline;
+      if (!isOld && this.#endedBytes <= this.#options.maxBytes) return;
+      this.#drop(entry);
+    }
+  }
+
+  #drop(entry: Entry<C>): void {
+    if (this.#ended.delete(entry)) this.#endedBytes -= entry.bytes;
+    const entries = this.#byKey.get(entry.key);
+    if (entries === undefined) return;
+    const index = entries.indexOf(entry);
+    if (index !== -1) entries.splice(index, 1);
+    if (entries.length === 0) this.#byKey.delete(entry.key);
+  }
+}

@@ -1,0 +1,283 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { getRequestListener } from "@hono/node-server";
+import type { Hono } from "hono";
+import { OutriggerError } from "../core/outrigger-error.ts";
+import type { DialectName } from "./capture/finished-call.ts";
+import type { DialectError } from "./dialects/dialect.ts";
+import { type BodyRead, readBody } from "./http/read-body.ts";
+import { type Route, routeRequest } from "./http/route-request.ts";
+import type { Identity, IdentityDecision } from "./identity/identity.ts";
+import { type IdentitySources, resolveIdentity } from "./identity/identity-resolver.ts";
+import { CallRelay, replayRecord } from "./relay/call-relay.ts";
+import { dialectsByName } from "./relay/dialects-by-name.ts";
+import { HarnessReply } from "./relay/harness-reply.ts";
+import type { RelayContext } from "./relay/relay-context.ts";
+import { relayPassthrough } from "./relay/relay-passthrough.ts";
+import type { RetriableCall } from "./relay/retriable-call.ts";
+
+export interface SidecarServerOptions {
+  readonly context: RelayContext;
+  readonly identity: () => IdentitySources;
+  /** Health, readiness, metrics. */
+  readonly control: Hono;
+  /** Resolves when records can be kept again; at once in the ordinary case. */
+  readonly awaitCapacity: () => Promise<void> | undefined;
+  readonly onRefusal: (reason: string, route: { readonly dialect: DialectName }) => void;
+  readonly keepAliveSweepMs: number;
+}
+
+type CallRoute = Extract<Route, { readonly kind: "call" | "passthrough" }>;
+
+/**
+ * The harness's side: one Node HTTP server. Control routes go through hono; model calls do not
+ * touch it, because a chunk that passes through web streams costs ten times the relay itself.
+ */
+export class SidecarServer {
+  readonly #options: SidecarServerOptions;
+  readonly #server: Server;
+  readonly #relays = new Set<CallRelay>();
+  readonly #running = new Set<Promise<void>>();
+  #sweep: NodeJS.Timeout | undefined;
+  #isDraining = false;
+
+  constructor(options: SidecarServerOptions) {
+    this.#options = options;
+    const control = getRequestListener(options.control.fetch, { overrideGlobalObjects: false });
+    this.#server = createServer(
+      // A held call may wait for minutes; the limits on silence are the gate's and the engine's.
+      { requestTimeout: 0, keepAliveTimeout: 75_000, noDelay: true },
+      (request, response) => {
+        const route = routeRequest(request.method ?? "GET", request.url ?? "/");
+        if (route.kind === "control") void control(request, response);
+        else this.#dispatch(route, request, response);
+      },
+    );
+    this.#server.on("upgrade", refuseUpgrade);
+    this.#server.on("clientError", (_error, socket: Duplex) => socket.destroy());
+  }
+
+  /** Gives the port that was bound. */
+  async listen(host: string, port: number): Promise<number> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once("error", (cause) => {
+        reject(
+          new OutriggerError(
+            "port-unavailable",
+            `cannot listen on ${host}:${port}: ${cause.message}`,
+            {
+              origin: "user",
+              hint: "Choose another port, or 0 for any free one.",
+              cause,
+            },
+          ),
+        );
+      });
+      this.#server.listen(port, host, resolve);
+    });
+    this.#sweep = setInterval(() => this.#keepAlive(), this.#options.keepAliveSweepMs);
+    this.#sweep.unref();
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Accepts nothing new; lets running calls end for `graceMs`, then breaks them off. */
+  async close(graceMs: number): Promise<void> {
+    if (this.#isDraining) return;
+    this.#isDraining = true;
+    clearInterval(this.#sweep);
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#server.closeIdleConnections();
+    const timer = setTimeout(() => {
+      for (const relay of this.#relays) relay.destroy();
+      this.#server.closeAllConnections();
+    }, graceMs);
+    await closed;
+    clearTimeout(timer);
+  }
+
+  /** Resolves when every call has been recorded. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#running);
+  }
+
+  #keepAlive(): void {
+    const nowMs = this.#options.context.nowMs();
+    for (const relay of this.#relays) relay.keepAlive(nowMs);
+  }
+
+  #dispatch(
+    route: Exclude<Route, { readonly kind: "control" }>,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): void {
+    if (this.#isDraining) response.shouldKeepAlive = false;
+    if (route.kind === "probe") {
+      response.writeHead(200, { "content-length": "0" }).end();
+      return;
+    }
+    const reply = new HarnessReply(response);
+    if (route.kind === "refused") {
+      const { status, dialect, message } = route;
+      this.#refuse(reply, dialect, { status, reason: "unknown-route", message });
+      request.resume();
+      return;
+    }
+    const served = this.#serve(route, request, reply);
+    this.#running.add(served);
+    void served.finally(() => this.#running.delete(served));
+  }
+
+  async #serve(route: CallRoute, request: IncomingMessage, reply: HarnessReply): Promise<void> {
+    const { context, identity, awaitCapacity } = this.#options;
+    const receivedAtMs = context.nowMs();
+    const read = await readBody(request, context.limits.maxRequestBytes);
+    if (read.kind !== "read") {
+      this.#refuseBody(route, read, reply);
+      return;
+    }
+    if (this.#isDraining) {
+      this.#refuse(reply, route.dialect, {
+        status: 503,
+        reason: "shutting-down",
+        message: "the sidecar is shutting down",
+      });
+      return;
+    }
+    const decision = await resolveIdentity(identity(), route.identity, request.headers, read.body);
+    if (decision.kind === "refused") {
+      this.#refuseIdentity(route, decision, reply);
+      return;
+    }
+    await awaitCapacity();
+    if (reply.isClosed) return;
+    if (route.kind === "passthrough") {
+      relayPassthrough(context, route, decision.identity, request, read.body, reply);
+      return;
+    }
+    await this.#relay(route, request, read.body, decision.identity, receivedAtMs, reply);
+  }
+
+  async #relay(
+    route: CallRoute,
+    request: IncomingMessage,
+    body: Buffer,
+    identity: Identity,
+    receivedAtMs: number,
+    reply: HarnessReply,
+  ): Promise<void> {
+    const { context } = this.#options;
+    const requestId = context.newId("call_");
+    const key = `${identity.rolloutId}\n${identity.attemptId}\n${route.path}`;
+    const isMarked =
+      context.capture().deduplicatesRetries &&
+      (context.retriesAlwaysMarked || isMarkedRetry(request.headers["x-stainless-retry-count"]));
+    const retry = context.recent.decide(key, body, isMarked);
+    if (retry.kind === "join") {
+      retry.earlier.join({ requestId, receivedAtMs, reply });
+      return;
+    }
+    if (retry.kind === "replay") {
+      await replay(context, key, retry.earlier, { requestId, receivedAtMs, reply });
+      return;
+    }
+    const relay = new CallRelay(
+      context,
+      {
+        requestId,
+        dialect: dialectsByName[route.dialect],
+        query: route.query,
+        rawHeaders: request.rawHeaders,
+        body,
+        identity,
+        receivedAtMs,
+        retryOf: retry.kind === "again" ? retry.earlier.requestId : undefined,
+      },
+      reply,
+    );
+    const noteEnd = context.recent.add(key, relay);
+    this.#relays.add(relay);
+    await relay.run();
+    this.#relays.delete(relay);
+    noteEnd(relay.keptBytes);
+  }
+
+  #refuseBody(
+    route: CallRoute,
+    read: Exclude<BodyRead, { readonly kind: "read" }>,
+    reply: HarnessReply,
+  ): void {
+    if (read.kind === "aborted") return;
+    const { maxRequestBytes } = this.#options.context.limits;
+    reply.closeConnectionAfter();
+    this.#refuse(reply, route.dialect, {
+      status: 413,
+      reason: "request-too-large",
+      message: `the request is larger than ${maxRequestBytes} bytes (limits.maxRequestBytes)`,
+    });
+  }
+
+  #refuseIdentity(
+    route: CallRoute,
+    decision: Extract<IdentityDecision, { readonly kind: "refused" }>,
+    reply: HarnessReply,
+  ): void {
+    const { status, reason, message } = decision.refusal;
+    this.#refuse(reply, route.dialect, { status, reason, message });
+  }
+
+  #refuse(reply: HarnessReply, dialect: DialectName, error: DialectError): void {
+    this.#options.onRefusal(error.reason, { dialect });
+    const { status, headers, body } = dialectsByName[dialect].encodeError(error);
+    const list = Object.entries(headers).flat();
+    reply.head(status, [...list, "content-length", String(body.length)]);
+    reply.end(body);
+  }
+}
+
+/** Writes the kept answer again; its record says whose sampling it is. */
+async function replay(
+  context: RelayContext,
+  key: string,
+  earlier: RetriableCall,
+  request: {
+    readonly requestId: string;
+    readonly receivedAtMs: number;
+    readonly reply: HarnessReply;
+  },
+): Promise<void> {
+  const { answer, finished } = earlier;
+  const { requestId, receivedAtMs, reply } = request;
+  if (answer === undefined || finished === undefined) return;
+  const closed = new Promise<void>((resolve) => {
+    reply.onClosed = resolve;
+  });
+  reply.head(answer.status, answer.headers);
+  for (const chunk of answer.chunks) reply.write(chunk);
+  reply.end();
+  if (!reply.isClosed) await closed;
+  const delivered = reply.isDelivered;
+  if (delivered) context.recent.forget(key, earlier);
+  const finishedAtMs = context.nowMs();
+  context.record(replayRecord(finished, { requestId, delivered, receivedAtMs, finishedAtMs }));
+}
+
+function isMarkedRetry(count: string | string[] | undefined): boolean {
+  return typeof count === "string" && Number(count) > 0;
+}
+
+/** Codex tries a WebSocket first and falls back to HTTP on 426. */
+function refuseUpgrade(_request: IncomingMessage, socket: Duplex): void {
+  const body = JSON.stringify({
+    error: {
+      message: "WebSocket is not served here; use HTTP with server-sent events",
+      type: "invalid_request_error",
+      param: null,
+      code: "websocket_not_supported",
+    },
+  });
+  (socket as Socket).on("error", () => undefined);
+  socket.end(
+    `HTTP/1.1 426 Upgrade Required\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+  );
+}
