@@ -77,3 +77,23 @@ export function fillParameters(
   checkWeights(config, weights, what);
   for (const [name, view] of store.views) view.data.set(weights.get(name)?.data ?? []);
 }
+
+export function addInto(into: Float32Array, values: Float32Array): void {
+  for (let i = 0; i < into.length; i++) into[i] = (into[i] as number) + (values[i] as number);
+}
+
+/** The embedding's gradient: dx of every position added to the row of its token, in order. */
+export function addEmbeddingGradient(
+  into: Float32Array,
+  tokenIds: Int32Array,
+  dx: Float32Array,
+): void {
+  const width = dx.length / tokenIds.length;
+  for (let n = 0; n < tokenIds.length; n++) {
+    const from = n * width;
+    const to = (tokenIds[n] as number) * width;
+    for (let i = 0; i < width; i++) {
+      into[to + i] = (into[to + i] as number) + (dx[from + i] as number);
+    }
+  }
+}

@@ -72,6 +72,8 @@ export function checkRows(rows: readonly Int32Array[], config: ModelConfig): voi
 
 /** The positions of a padded batch that predict a token of a row, in row order. */
 export interface PaddedBatch {
+  readonly rowCount: number;
+  readonly length: number;
   /** [rows × length], padding 0. */
   readonly tokenIds: Int32Array;
   /** For each predicted token, the flat position that predicts it. */
@@ -92,7 +94,7 @@ export function padBatch(rows: readonly Int32Array[], batch: RowBatch): PaddedBa
     targets.set(row.subarray(1), next);
     for (let t = 0; t + 1 < row.length; t++) predictIndexes[next++] = b * batch.length + t;
   }
-  return { tokenIds, predictIndexes, targets };
+  return { rowCount: picked.length, length: batch.length, tokenIds, predictIndexes, targets };
 }
 
 /** An array per row with NaN in entry 0, to be filled from `scatterToRows`. */

@@ -1,50 +1,15 @@
 import ort from "onnxruntime-node";
 import type { ModelConfig } from "../../model/model-config.ts";
 import { embeddingName } from "../../model/parameter-shapes.ts";
-import type { ParameterStore } from "../parameter-store.ts";
+import type { Kernels } from "../kernels.ts";
+import { addEmbeddingGradient, addInto, type ParameterStore } from "../parameter-store.ts";
 import { type RopeTable, ropeTable } from "../rope-table.ts";
-import { type PaddedBatch, padBatch, type RowBatch } from "../row-batches.ts";
+import type { PaddedBatch } from "../row-batches.ts";
 import { causalMask } from "./causal-mask.ts";
 import { type OrtSession, type OrtSessionOptions, openOrtSession } from "./ort-session.ts";
 import { createScratchPool, type ScratchPool } from "./scratch-pool.ts";
 import { type Feeds, f32, i32, parameterFeeds } from "./tensors.ts";
 import { backwardGraph, forwardGraph, gradientOutput, savedShapes } from "./train-graphs.ts";
-
-/** One saving forward pass, of which one backward pass may be taken. */
-export interface TrainPass {
-  /** Of the batch's predicted tokens, in `padBatch`'s order; valid until `release`. */
-  readonly logprobs: Float32Array;
-  /** Adds the gradients of Σ logprobGradient · logprobs to `gradients`. */
-  backward(logprobGradient: Float32Array, gradients: ParameterStore): Promise<void>;
-  /** Gives the saved activations' memory back. */
-  release(): void;
-}
-
-/** Sessions and memory of the forward and backward graphs over one set of parameters. */
-export interface OrtTrainer {
-  /** Logprobs of the batch's predicted tokens, in `padBatch`'s order; valid until the next call. */
-  forward(rows: readonly Int32Array[], batch: RowBatch, temperature: number): Promise<Float32Array>;
-  openPass(rows: readonly Int32Array[], batch: RowBatch, temperature: number): Promise<TrainPass>;
-  /** Float32 values that a pass over `batch` keeps. */
-  passFloats(batch: RowBatch): number;
-  close(): Promise<void>;
-}
-
-/** The embedding's gradient: dx of every position added to the row of its token, in order. */
-function addEmbeddingGradient(into: Float32Array, tokenIds: Int32Array, dx: Float32Array): void {
-  const width = dx.length / tokenIds.length;
-  for (let n = 0; n < tokenIds.length; n++) {
-    const from = n * width;
-    const to = (tokenIds[n] as number) * width;
-    for (let i = 0; i < width; i++) {
-      into[to + i] = (into[to + i] as number) + (dx[from + i] as number);
-    }
-  }
-}
-
-function addInto(into: Float32Array, values: Float32Array): void {
-  for (let i = 0; i < into.length; i++) into[i] = (into[i] as number) + (values[i] as number);
-}
 
 /** Opens each graph's session when it is first needed. */
 function createSessions(config: ModelConfig, options: OrtSessionOptions) {
@@ -104,11 +69,12 @@ function addGradients(outputs: Feeds, tokenIds: Int32Array, gradients: Parameter
   }
 }
 
+/** The training half of `Kernels`: sessions and memory over one set of parameters. */
 export function createOrtTrainer(
   config: ModelConfig,
   store: ParameterStore,
   options: OrtSessionOptions,
-): OrtTrainer {
+): Pick<Kernels, "forward" | "openPass" | "passFloats" | "close"> {
   const sessions = createSessions(config, options);
   const weights = parameterFeeds(store);
   const lengthFeeds = createLengthFeeds(config);
@@ -116,11 +82,11 @@ export function createOrtTrainer(
   const freePools: ScratchPool[] = [];
   const saved = savedShapes(config);
 
-  const batchFeeds = (padded: PaddedBatch, batch: RowBatch, temperature: number): Feeds => ({
+  const batchFeeds = (batch: PaddedBatch, temperature: number): Feeds => ({
     ...weights,
-    token_ids: i32(padded.tokenIds, [batch.rowIndexes.length, batch.length]),
-    predict_indexes: i32(padded.predictIndexes, [padded.targets.length]),
-    targets: i32(padded.targets, [padded.targets.length, 1]),
+    token_ids: i32(batch.tokenIds, [batch.rowCount, batch.length]),
+    predict_indexes: i32(batch.predictIndexes, [batch.targets.length]),
+    targets: i32(batch.targets, [batch.targets.length, 1]),
     inverse_temperature: f32(Float32Array.of(1 / temperature), []),
   });
   const backwardOutputs = (tokenCount: number): Feeds => {
@@ -135,34 +101,30 @@ export function createOrtTrainer(
   };
 
   return {
-    async forward(rows, batch, temperature) {
-      const padded = padBatch(rows, batch);
-      const logprobs = scratch(sharedPool, "logprobs", [padded.targets.length, 1]);
+    async forward(batch, temperature) {
+      const logprobs = scratch(sharedPool, "logprobs", [batch.targets.length, 1]);
       const session = await sessions.get("forward");
       await session.run(
-        { ...batchFeeds(padded, batch, temperature), ...lengthFeeds(batch.length, "forward") },
+        { ...batchFeeds(batch, temperature), ...lengthFeeds(batch.length, "forward") },
         { logprobs },
       );
       return logprobs.data as Float32Array;
     },
-    async openPass(rows, batch, temperature) {
-      const padded = padBatch(rows, batch);
-      const M = padded.targets.length;
-      const sizes = { B: batch.rowIndexes.length, T: batch.length, M };
+    async openPass(batch, temperature) {
+      const M = batch.targets.length;
+      const sizes = { B: batch.rowCount, T: batch.length, M };
       const pool = freePools.pop() ?? createScratchPool();
-      const feeds = batchFeeds(padded, batch, temperature);
+      const feeds = batchFeeds(batch, temperature);
       const kept: Feeds = {};
       for (const s of saved) kept[s.name] = scratch(pool, s.name, s.shape(sizes));
       const logprobs = scratch(pool, "logprobs", [M, 1]);
       const session = await sessions.get("saving");
-      await session.run(
-        { ...feeds, ...lengthFeeds(batch.length, "forward") },
-        { ...kept, logprobs },
-      );
+      const lengthBound = lengthFeeds(batch.length, "forward");
+      await session.run({ ...feeds, ...lengthBound }, { ...kept, logprobs });
       return {
         logprobs: logprobs.data as Float32Array,
         async backward(logprobGradient, gradients) {
-          const outputs = backwardOutputs(padded.tokenIds.length);
+          const outputs = backwardOutputs(batch.tokenIds.length);
           const backward = await sessions.get("backward");
           await backward.run(
             {
@@ -173,17 +135,15 @@ export function createOrtTrainer(
             },
             outputs,
           );
-          addGradients(outputs, padded.tokenIds, gradients);
+          addGradients(outputs, batch.tokenIds, gradients);
         },
         release: () => {
           freePools.push(pool);
         },
       };
     },
-    passFloats(batch) {
-      const B = batch.rowIndexes.length;
-      const sizes = { B, T: batch.length, M: B * batch.length };
-      return saved.reduce((sum, s) => sum + sizeOf(s.shape(sizes)), 0);
+    passFloats(B, T) {
+      return saved.reduce((sum, s) => sum + sizeOf(s.shape({ B, T, M: B * T })), 0);
     },
     close: () => sessions.close(),
   };
