@@ -1,21 +1,24 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
+import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import type { DialectName } from "./capture/finished-call.ts";
 import type { DialectError } from "./dialects/dialect.ts";
+import { refuseWebSocket } from "./dialects/responses/websocket-refusal.ts";
 import { type BodyRead, readBody } from "./http/read-body.ts";
 import { type Route, routeRequest } from "./http/route-request.ts";
 import type { Identity, IdentityDecision } from "./identity/identity.ts";
 import { type IdentitySources, resolveIdentity } from "./identity/identity-resolver.ts";
 import { CallRelay, replayRecord } from "./relay/call-relay.ts";
+import { countTokens } from "./relay/count-tokens.ts";
 import { dialectsByName } from "./relay/dialects-by-name.ts";
 import { HarnessReply } from "./relay/harness-reply.ts";
 import type { RelayContext } from "./relay/relay-context.ts";
 import { relayPassthrough } from "./relay/relay-passthrough.ts";
 import type { RetriableCall } from "./relay/retriable-call.ts";
+import { writeReply } from "./relay/write-reply.ts";
 
 export interface SidecarServerOptions {
   readonly context: RelayContext;
@@ -28,7 +31,7 @@ export interface SidecarServerOptions {
   readonly keepAliveSweepMs: number;
 }
 
-type CallRoute = Extract<Route, { readonly kind: "call" | "passthrough" }>;
+type CallRoute = Extract<Route, { readonly kind: "call" | "passthrough" | "count-tokens" }>;
 
 /**
  * The harness's side: one Node HTTP server. Control routes go through hono; model calls do not
@@ -151,6 +154,10 @@ export class SidecarServer {
     }
     await awaitCapacity();
     if (reply.isClosed) return;
+    if (route.kind === "count-tokens") {
+      await this.#countTokens(decision.identity, read.body, reply);
+      return;
+    }
     if (route.kind === "passthrough") {
       relayPassthrough(context, route, decision.identity, request, read.body, reply);
       return;
@@ -202,6 +209,12 @@ export class SidecarServer {
     noteEnd(relay.keptBytes);
   }
 
+  async #countTokens(identity: Identity, body: Buffer, reply: HarnessReply): Promise<void> {
+    const gone = new AbortController();
+    reply.onClosed = () => gone.abort();
+    writeReply(reply, await countTokens(this.#options.context, identity, body, gone.signal));
+  }
+
   #refuseBody(
     route: CallRoute,
     read: Exclude<BodyRead, { readonly kind: "read" }>,
@@ -228,10 +241,7 @@ export class SidecarServer {
 
   #refuse(reply: HarnessReply, dialect: DialectName, error: DialectError): void {
     this.#options.onRefusal(error.reason, { dialect });
-    const { status, headers, body } = dialectsByName[dialect].encodeError(error);
-    const list = Object.entries(headers).flat();
-    reply.head(status, [...list, "content-length", String(body.length)]);
-    reply.end(body);
+    writeReply(reply, dialectsByName[dialect].encodeError(error));
   }
 }
 
@@ -268,16 +278,10 @@ function isMarkedRetry(count: string | string[] | undefined): boolean {
 
 /** Codex tries a WebSocket first and falls back to HTTP on 426. */
 function refuseUpgrade(_request: IncomingMessage, socket: Duplex): void {
-  const body = JSON.stringify({
-    error: {
-      message: "WebSocket is not served here; use HTTP with server-sent events",
-      type: "invalid_request_error",
-      param: null,
-      code: "websocket_not_supported",
-    },
-  });
-  (socket as Socket).on("error", () => undefined);
+  const { status, headers, body } = refuseWebSocket();
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.on("error", () => undefined);
   socket.end(
-    `HTTP/1.1 426 Upgrade Required\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    `HTTP/1.1 ${status} Upgrade Required\r\n${lines.join("")}content-length: ${body.length}\r\n\r\n${body.toString("utf8")}`,
   );
 }

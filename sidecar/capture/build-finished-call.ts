@@ -30,7 +30,7 @@ export interface CallFacts {
 
 /** One record out of what a call was and what the engine answered. */
 export function buildFinishedCall(facts: CallFacts, result: CaptureResult): FinishedCall {
-  const { requestBody, errorBody, capturesText, dropped, untrainable, ...rest } = facts;
+  const { requestBody, errorBody, capturesText, dropped, untrainable: _, ...rest } = facts;
   const { retryOf, replayOf, sideCallClass, sessionId, errorReason, engine, ...plain } = rest;
   const promptIds = result.choices.find((choice) => choice.promptIds !== null)?.promptIds ?? null;
   return {

@@ -95,7 +95,7 @@ export class Gate {
         );
       }
     } else {
-      for (const waiting of [...this.#waiting]) {
+      for (const waiting of this.#waiting) {
         this.#release(waiting, (heldMs) => ({
           kind: "admitted",
           passage: this.#admit(),
@@ -148,7 +148,7 @@ export class Gate {
   /** Lets nobody wait any longer: held calls are refused, as at their hold limit. */
   close(): void {
     this.#cancelDrainTimer?.();
-    for (const waiting of [...this.#waiting]) {
+    for (const waiting of this.#waiting) {
       this.#release(waiting, (heldMs) => ({ kind: "hold-limit", heldMs }));
     }
   }
@@ -172,7 +172,7 @@ export class Gate {
   }
 
   #abortSilent(): void {
-    for (const passage of [...this.#inFlight]) {
+    for (const passage of this.#inFlight) {
       if (passage.onDrainLimit?.() === true) passage.leave();
     }
   }

@@ -20,7 +20,14 @@ export type Route =
       readonly query: string;
       readonly identity: PathIdentity;
     }
-  /** Relayed without capture: model list, token counts. */
+  | {
+      readonly kind: "count-tokens";
+      readonly dialect: "messages";
+      readonly path: string;
+      readonly query: string;
+      readonly identity: PathIdentity;
+    }
+  /** Relayed without capture: the model list. */
   | {
       readonly kind: "passthrough";
       readonly dialect: DialectName;
@@ -74,7 +81,7 @@ function routePath(method: string, path: string, query: string, identity: PathId
     return refused(405, dialect, `${method} is not allowed on ${path}; use POST`);
   }
   if (path === "/v1/messages/count_tokens" && method === "POST")
-    return { kind: "passthrough", dialect: "messages", path, query, identity };
+    return { kind: "count-tokens", dialect: "messages", path, query, identity };
   if ((path === "/v1/models" || path.startsWith("/v1/models/")) && method === "GET")
     return { kind: "passthrough", dialect: "chat", path, query, identity };
   if (

@@ -13,6 +13,7 @@ import { type AttemptOutcome, EngineAttempt } from "./engine-attempt.ts";
 import type { HarnessReply } from "./harness-reply.ts";
 import type { RelayContext } from "./relay-context.ts";
 import type { JoinedRequest, RetriableCall } from "./retriable-call.ts";
+import { writeReply } from "./write-reply.ts";
 
 export interface RelayedRequest {
   readonly requestId: string;
@@ -231,9 +232,7 @@ export class CallRelay implements RetriableCall {
       return plan;
     }
     this.#errorReason = "request-refused";
-    const { status, headers, body: bytes } = plan.reply;
-    this.#fan.head(status, flatHeaders(headers, bytes.length));
-    this.#fan.end(bytes);
+    writeReply(this.#fan, plan.reply);
     return undefined;
   }
 
@@ -275,9 +274,7 @@ export class CallRelay implements RetriableCall {
       this.#fan.breakOff(this.#openStream().fail({ kind: "error", error }));
       return;
     }
-    const { status, headers, body } = this.#request.dialect.encodeError(error);
-    this.#fan.head(status, flatHeaders(headers, body.length));
-    this.#fan.end(body);
+    writeReply(this.#fan, this.#request.dialect.encodeError(error));
   }
 
   #noteAllClosed(): void {
@@ -387,8 +384,4 @@ function untrainable(
     return engine.canary.problem === undefined ? undefined : "canary-failed";
   }
   return requiresCanary ? "canary-pending" : undefined;
-}
-
-function flatHeaders(headers: Readonly<Record<string, string>>, length: number): string[] {
-  return [...Object.entries(headers).flat(), "content-length", String(length)];
 }

@@ -7,6 +7,7 @@ import { UpstreamExchange } from "../upstream/upstream-exchange.ts";
 import { dialectsByName } from "./dialects-by-name.ts";
 import type { HarnessReply } from "./harness-reply.ts";
 import type { RelayContext } from "./relay-context.ts";
+import { writeReply } from "./write-reply.ts";
 
 /** Relays a request that samples nothing (model list, token counts), byte for byte, unrecorded. */
 export function relayPassthrough(
@@ -17,12 +18,8 @@ export function relayPassthrough(
   body: Buffer,
   reply: HarnessReply,
 ): void {
-  const refuse = (error: DialectError): void => {
-    const answer = dialectsByName[route.dialect].encodeError(error);
-    const list = Object.entries(answer.headers).flat();
-    reply.head(answer.status, [...list, "content-length", String(answer.body.length)]);
-    reply.end(answer.body);
-  };
+  const refuse = (error: DialectError): void =>
+    writeReply(reply, dialectsByName[route.dialect].encodeError(error));
   const engine = context.engines.choose(identity.rolloutId, new Set());
   if (engine === undefined) {
     refuse({ status: 503, reason: "engine-unreachable", message: "no engine is registered yet" });

@@ -1,0 +1,10 @@
+import process from "node:process";
+import { sidecarCommand } from "./commands/sidecar.ts";
+import { reportFailure } from "./report-failure.ts";
+
+/** Entry of the sidecar's image: the `sidecar` command alone, so that it bundles into one file. */
+try {
+  await sidecarCommand().parseAsync(process.argv);
+} catch (error) {
+  process.exitCode = reportFailure(error);
+}

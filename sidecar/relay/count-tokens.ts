@@ -1,0 +1,55 @@
+import type { EncodedReply } from "../dialects/dialect.ts";
+import {
+  countTokensPath,
+  encodeCountTokens,
+  planCountTokens,
+} from "../dialects/messages/count-tokens.ts";
+import { messagesDialect } from "../dialects/messages/messages-dialect.ts";
+import type { Identity } from "../identity/identity.ts";
+import { askEngine } from "../upstream/ask-engine.ts";
+import type { RelayContext } from "./relay-context.ts";
+
+const timeoutMs = 30_000;
+
+/** `count_tokens`: the engine's own route where it has one, else its tokenizer route. */
+export async function countTokens(
+  context: RelayContext,
+  identity: Identity,
+  body: Buffer,
+  signal: AbortSignal,
+): Promise<EncodedReply> {
+  const engine = context.engines.choose(identity.rolloutId, new Set());
+  const unreachable = (message: string): EncodedReply =>
+    messagesDialect.encodeError({ status: 503, reason: "engine-unreachable", message });
+  if (engine === undefined) return unreachable("no engine is registered yet");
+  const ask = (path: string, bytes: Buffer) =>
+    askEngine(
+      engine,
+      { method: "POST", path: `${engine.basePath}${path}`, body: bytes },
+      { signal, timeoutMs },
+    );
+  const own = await ask(countTokensPath, body);
+  if (own.kind === "unreachable") return unreachable(own.message);
+  if (own.status !== 404 && own.status !== 405) {
+    return { status: own.status, headers: { "content-type": "application/json" }, body: own.body };
+  }
+  const plan = planCountTokens(body, {
+    engine: engine.profile,
+    capture: false,
+    ...(engine.model === undefined ? {} : { model: engine.model }),
+    translation: context.translation,
+    requestId: context.newId("count_"),
+    newId: context.newId,
+    nowMs: context.nowMs,
+  });
+  if (!("upstreamPath" in plan)) return plan;
+  const answer = await ask(plan.upstreamPath, plan.upstreamBody);
+  if (answer.kind === "unreachable") return unreachable(answer.message);
+  const reply = { status: answer.status, headers: {}, body: answer.body };
+  if (answer.status < 300) return encodeCountTokens(reply);
+  return messagesDialect.encodeError({
+    status: answer.status,
+    reason: "engine-error",
+    message: `the engine cannot count tokens: ${answer.body.toString("utf8", 0, 300)}`,
+  });
+}
