@@ -20,6 +20,7 @@ export default defineConfig({
           include: ["test/{e2e,docs}/**/*.test.ts"],
           pool: "forks",
           fileParallelism: false,
+          globalSetup: ["test/global-setup.ts"],
           testTimeout: 300_000,
           hookTimeout: 120_000,
         },
