@@ -17,8 +17,9 @@ export interface TranslationSettings {
   readonly developerRole: "system" | "developer";
   /** Role for system messages after the first position. Default `system`. */
   readonly midConversationSystemRole: "system" | "user";
-  readonly maxTokensMember: "max_tokens" | "max_completion_tokens";
-  /** How `thinking` and effort reach the engine. Default `drop` (recorded). */
+  /** Default `max_tokens` for Messages, `max_completion_tokens` for Responses. */
+  readonly maxTokensMember: "max_tokens" | "max_completion_tokens" | undefined;
+  /** How the Messages dialect's `thinking` and effort reach the engine. Default `drop` (recorded). */
   readonly reasoningMember: "drop" | "enable-thinking" | "reasoning-effort";
   /** Keep-alive of chat and text completions; strict clients choke on comments. Default `none`. */
   readonly chatKeepAlive: "none" | "comment";
@@ -110,7 +111,10 @@ export interface PlannedCall {
   /** Capture members were added; false when the body could not be read and went as it came. */
   readonly captured: boolean;
   openStream(): DialectStream;
-  /** A successful non-stream answer of the engine, for the harness. Never throws. */
+  /**
+   * A successful non-stream answer of the engine, for the harness. Never throws. Headers come back
+   * as they were given but for `content-type`: `content-length` is the caller's.
+   */
   encodeResponse(upstream: EncodedReply): EncodedReply;
   /** An error answer of the engine; status and (where no translation is needed) bytes unchanged. */
   encodeEngineError(upstream: EncodedReply): EncodedReply;

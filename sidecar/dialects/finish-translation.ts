@@ -8,7 +8,7 @@ export type ChatBody = Record<string, JsonValue>;
 export const defaultTranslation: TranslationSettings = {
   developerRole: "system",
   midConversationSystemRole: "system",
-  maxTokensMember: "max_tokens",
+  maxTokensMember: undefined,
   reasoningMember: "drop",
   chatKeepAlive: "none",
 };

@@ -21,10 +21,10 @@ function openStream(): DialectStream {
 function summarize(text: string): string[] {
   return readEvents(text).map(([name, data]) => {
     expect(data["type"]).toBe(name);
-    const index = String(data["index"] ?? "");
-    const block = data["content_block"] as JsonRecord | undefined;
+    const index = ((data["index"] as number | undefined) ?? "").toString();
+    const block = data["content_block"] as Record<string, string> | undefined;
     const delta = data["delta"] as Record<string, string> | undefined;
-    switch (name) {
+    switch (name ?? "") {
       case "content_block_start":
         return `start${index} ${[block?.["type"], block?.["id"], block?.["name"]].filter(Boolean).join(" ")}`;
       case "content_block_delta":
@@ -326,8 +326,7 @@ describe("chat chunks -> Anthropic events", () => {
         const inputs = new Map<string, string>();
         let open = "";
         for (const [name, data] of readEvents(out)) {
-          if (name === "content_block_start")
-            open = String((data["content_block"] as JsonRecord)["id"]);
+          if (name === "content_block_start") open = (data["content_block"] as { id: string }).id;
           if (name === "content_block_delta") {
             const { partial_json } = data["delta"] as { partial_json: string };
             inputs.set(open, (inputs.get(open) ?? "") + partial_json);

@@ -85,7 +85,7 @@ export function translateMessages(
     ...(model === undefined ? {} : { model }),
     messages,
     ...translateTools(request, dropped),
-    ...translateSampling(request, translation.maxTokensMember),
+    ...translateSampling(request, translation.maxTokensMember ?? "max_tokens"),
     ...translateReasoning(request, translation.reasoningMember, dropped),
     ...translatePrefill(messages),
   };
