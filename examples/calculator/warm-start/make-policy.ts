@@ -18,6 +18,7 @@ import { seededRandom } from "../make-tasks.ts";
 import { demonstrate, type Message } from "./demonstrations.ts";
 import { trainTokenizer } from "./train-tokenizer.ts";
 
+const vocabSize = 512;
 const rowsPerStep = 64;
 const peakLearningRate = 4e-3;
 const folder = new URL("../policy/", import.meta.url);
@@ -50,7 +51,7 @@ const tools = [
   },
 ];
 
-const modelConfig = (vocabSize: number) => ({
+const modelConfig = {
   architectures: ["Qwen2ForCausalLM"],
   model_type: "qwen2",
   vocab_size: vocabSize,
@@ -69,7 +70,7 @@ const modelConfig = (vocabSize: number) => ({
   bos_token_id: null,
   eos_token_id: specialTokens.indexOf("<|im_end|>"),
   pad_token_id: 0,
-});
+};
 
 const render = (messages: readonly Message[]): string => template.render({ messages, tools });
 
@@ -113,7 +114,7 @@ async function main(): Promise<void> {
   const random = seededRandom(Number(values.seed));
 
   const corpus = Array.from({ length: 2000 }, () => render(demonstrate(random)));
-  const tokenizerJson = trainTokenizer(corpus, specialTokens, 640);
+  const tokenizerJson = trainTokenizer(corpus, specialTokens, vocabSize);
   const tokenizer = new Tokenizer(tokenizerJson, {});
   const encode = (text: string): number[] =>
     tokenizer.encode(text, { add_special_tokens: false }).ids;
@@ -123,8 +124,7 @@ async function main(): Promise<void> {
   const isCopied = (row: Row, t: number): boolean =>
     digits.has(row.tokenIds[t] as number) && row.tokenIds.includes(call);
 
-  const configJson = modelConfig(640);
-  const config = parseModelConfig(configJson, "config.json");
+  const config = parseModelConfig(modelConfig, "config.json");
   const compute = await openOrtCompute(
     config,
     randomWeights(config, { seed: Number(values.seed) }),
@@ -170,7 +170,7 @@ async function main(): Promise<void> {
   mkdirSync(folder, { recursive: true });
   const json = (name: string, value: unknown): void =>
     writeFileSync(file(name), `${JSON.stringify(value, null, 1)}\n`);
-  json("config.json", configJson);
+  json("config.json", modelConfig);
   json("tokenizer.json", tokenizerJson);
   json("tokenizer_config.json", {
     tokenizer_class: "PreTrainedTokenizerFast",
@@ -179,7 +179,7 @@ async function main(): Promise<void> {
     clean_up_tokenization_spaces: false,
     model_max_length: 1024,
   });
-  json("generation_config.json", { eos_token_id: configJson.eos_token_id, pad_token_id: 0 });
+  json("generation_config.json", { eos_token_id: modelConfig.eos_token_id, pad_token_id: 0 });
   copyFileSync(new URL("chat-template.jinja", import.meta.url), file("chat_template.jinja"));
   await writeSafetensors(file("model.safetensors").pathname, await compute.weights());
   await compute.close();
