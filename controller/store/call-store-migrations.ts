@@ -22,7 +22,7 @@ export const callStoreMigrations: Readonly<Record<string, Migration>> = {
         .addColumn("attempt_id", "text", (c) => c.notNull())
         .addColumn("received_at_ms", "real", (c) => c.notNull())
         .addColumn("outcome", "text", (c) => c.notNull())
-        .addColumn("choice_count", "integer", (c) => c.notNull())
+        .addColumn("complete_count", "integer", (c) => c.notNull())
         .addColumn("incomplete_reasons", "text", (c) => c.notNull())
         .addColumn("record", "blob", (c) => c.notNull())
         .addColumn("request_text", "blob")

@@ -1,5 +1,21 @@
+import {
+  create,
+  type DescMessage,
+  fromBinary,
+  type MessageInitShape,
+  toBinary,
+} from "@bufbuild/protobuf";
+import type { Generated, Insertable, Kysely, Transaction } from "kysely";
 import type { Call } from "../../core/call.ts";
+import {
+  type CallRecord,
+  CallRecordSchema,
+  type TextBody,
+  TextBodySchema,
+} from "../../proto/gen/outrigger/v1/record_pb.ts";
 import type { Record as SpooledRecord } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
+import { type ExpandedRequest, expandCalls } from "./expand-calls.ts";
+import { expandText } from "./expand-text.ts";
 import type { Database } from "./open-database.ts";
 
 /** A record as it came off a sidecar's spool. */
@@ -24,6 +40,8 @@ export interface AppendResult {
   readonly duplicates: number;
 }
 
+export type RequestOutcome = "delivered" | "undelivered" | "failed";
+
 /** Requests by how they ended; `delivered`, `undelivered` and `failed` exclude each other. */
 export interface CallCounts {
   /** Requests with a record. */
@@ -47,6 +65,8 @@ export interface CallStore {
   appendEvents(events: readonly StoredEvent[]): Promise<AppendResult>;
   /** In order of arrival, one per choice, token ids in full. */
   callsOfAttempt(rolloutId: string, attemptId: string): Promise<Call[]>;
+  /** The same with the record and its settings, one per request. */
+  requestsOfAttempt(rolloutId: string, attemptId: string): Promise<ExpandedRequest[]>;
   eventsOfAttempt(rolloutId: string, attemptId: string): Promise<StoredEvent[]>;
   /** Of one rollout, or of all. */
   callCounts(rolloutId?: string): Promise<CallCounts>;
@@ -58,6 +78,292 @@ export interface CallStore {
   ackedSeq(spoolId: string): Promise<number>;
 }
 
-export function openCallStore(database: Database): Promise<CallStore> {
-  return Promise.reject(new Error(`not usable yet ${String(database)}`));
+/** Columns of the call store; `record` is a CallRecord without its texts. */
+export type CallTables = {
+  store_identity: { store_id: string };
+  spool: { spool_id: string; acked_seq: number };
+  request: {
+    ordinal: Generated<number>;
+    request_id: string;
+    rollout_id: string;
+    attempt_id: string;
+    received_at_ms: number;
+    outcome: RequestOutcome;
+    /** Choices with complete ids. */
+    complete_count: number;
+    /** JSON array of the reasons of the other choices. */
+    incomplete_reasons: string;
+    record: Uint8Array;
+    request_text: Uint8Array | null;
+    response_text: Uint8Array | null;
+  };
+  event: {
+    ordinal: Generated<number>;
+    event_id: string;
+    rollout_id: string;
+    attempt_id: string;
+    event_type: string;
+    data_json: string;
+    at_ms: number;
+  };
+};
+
+type RequestRow = Insertable<CallTables["request"]>;
+type EventRow = Insertable<CallTables["event"]>;
+type Tables = Kysely<CallTables>;
+
+/** Rows per statement; SQLite takes 32,766 parameters. */
+const rowsPerInsert = 100;
+
+/** `database` must have had `callStoreMigrations`. */
+export async function openCallStore(database: Database): Promise<CallStore> {
+  const tables: Tables = database.withTables<CallTables>();
+  const identity = await tables.selectFrom("store_identity").select("store_id").executeTakeFirst();
+  if (identity === undefined) throw new Error("the call store has no identity: was it migrated?");
+  return {
+    storeId: identity.store_id,
+    appendRecords: (batch) => appendRecords(tables, batch),
+    appendEvents: (events) =>
+      tables.transaction().execute(async (tx) => {
+        const newEventIds = await insertEvents(tx, events.map(eventRow));
+        return { newRequestIds: [], newEventIds, duplicates: events.length - newEventIds.length };
+      }),
+    callsOfAttempt: async (rolloutId, attemptId) =>
+      expandCalls(await recordsOfAttempt(tables, rolloutId, attemptId)).flatMap((r) => r.calls),
+    requestsOfAttempt: async (rolloutId, attemptId) =>
+      expandCalls(await recordsOfAttempt(tables, rolloutId, attemptId)),
+    eventsOfAttempt: (rolloutId, attemptId) => eventsOfAttempt(tables, rolloutId, attemptId),
+    callCounts: (rolloutId) => callCounts(tables, rolloutId),
+    textOfRequest: (requestId) => textOfRequest(tables, requestId),
+    ackedSeq: async (spoolId) => {
+      const spool = tables.selectFrom("spool").select("acked_seq").where("spool_id", "=", spoolId);
+      return (await spool.executeTakeFirst())?.acked_seq ?? 0;
+    },
+  };
+}
+
+async function appendRecords(
+  tables: Tables,
+  batch: readonly ReceivedRecord[],
+): Promise<AppendResult> {
+  const requests: { readonly row: RequestRow; readonly base: string }[] = [];
+  const events: EventRow[] = [];
+  const lastSeqs = new Map<string, number>();
+  for (const { spoolId, record } of batch) {
+    lastSeqs.set(spoolId, Math.max(lastSeqs.get(spoolId) ?? 0, Number(record.seq)));
+    if (record.body.case === "call") requests.push(requestRow(record.body.value));
+    else if (record.body.case === "event") events.push(eventRow(record.body.value));
+  }
+  return tables.transaction().execute(async (tx) => {
+    await markMissingBases(tx, requests);
+    const newRequestIds = await insertRequests(
+      tx,
+      requests.map(({ row }) => row),
+    );
+    const newEventIds = await insertEvents(tx, events);
+    for (const [spool_id, acked_seq] of lastSeqs) {
+      await tx
+        .insertInto("spool")
+        .values({ spool_id, acked_seq })
+        .onConflict((c) =>
+          c.column("spool_id").doUpdateSet({ acked_seq }).where("spool.acked_seq", "<", acked_seq),
+        )
+        .execute();
+    }
+    const added = newRequestIds.length + newEventIds.length;
+    return { newRequestIds, newEventIds, duplicates: requests.length + events.length - added };
+  });
+}
+
+function requestRow(call: CallRecord): { row: RequestRow; base: string } {
+  const { requestText, responseText, ...rest } = call;
+  const incomplete = call.choices.filter((choice) => !choice.complete);
+  const row = {
+    request_id: call.requestId,
+    rollout_id: call.rolloutId,
+    attempt_id: call.attemptId,
+    received_at_ms: call.timing?.receivedAtMs ?? 0,
+    outcome: outcomeOf(call),
+    complete_count: call.choices.length - incomplete.length,
+    incomplete_reasons: JSON.stringify(
+      incomplete.map((choice) => choice.incompleteReason || "unspecified"),
+    ),
+    record: bytesOf(CallRecordSchema, rest),
+    request_text: requestText === undefined ? null : bytesOf(TextBodySchema, requestText),
+    response_text: responseText === undefined ? null : bytesOf(TextBodySchema, responseText),
+  };
+  return { row, base: call.prompt?.baseRequestId ?? "" };
+}
+
+function outcomeOf(call: CallRecord): RequestOutcome {
+  if (call.errorReason !== "") return "failed";
+  return call.delivered ? "delivered" : "undelivered";
+}
+
+function eventRow(event: StoredEvent): EventRow {
+  return {
+    event_id: event.eventId,
+    rollout_id: event.rolloutId,
+    attempt_id: event.attemptId,
+    event_type: event.eventType,
+    data_json: event.dataJson,
+    at_ms: event.atMs,
+  };
+}
+
+/** A record whose base the store lacks has no ids: counted as such from the start. */
+async function markMissingBases(
+  tx: Transaction<CallTables>,
+  requests: readonly { readonly row: RequestRow; readonly base: string }[],
+): Promise<void> {
+  const known = new Set(requests.map(({ row }) => row.request_id));
+  const asked = [...new Set(requests.map(({ base }) => base))].filter(
+    (base) => base !== "" && !known.has(base),
+  );
+  for (let at = 0; at < asked.length; at += 1000) {
+    const ids = asked.slice(at, at + 1000);
+    const found = await tx
+      .selectFrom("request")
+      .select("request_id")
+      .where("request_id", "in", ids)
+      .execute();
+    for (const { request_id } of found) known.add(request_id);
+  }
+  for (const { row, base } of requests) {
+    if (base === "" || known.has(base)) continue;
+    const missing = Array.from<string>({ length: row.complete_count }).fill("base-missing");
+    row.incomplete_reasons = JSON.stringify([
+      ...(JSON.parse(row.incomplete_reasons) as string[]),
+      ...missing,
+    ]);
+    row.complete_count = 0;
+  }
+}
+
+async function insertRequests(
+  tx: Transaction<CallTables>,
+  rows: readonly RequestRow[],
+): Promise<string[]> {
+  const added: string[] = [];
+  for (let at = 0; at < rows.length; at += rowsPerInsert) {
+    const inserted = await tx
+      .insertInto("request")
+      .values(rows.slice(at, at + rowsPerInsert))
+      .onConflict((c) => c.column("request_id").doNothing())
+      .returning("request_id")
+      .execute();
+    for (const row of inserted) added.push(row.request_id);
+  }
+  return added;
+}
+
+async function insertEvents(
+  tx: Transaction<CallTables>,
+  rows: readonly EventRow[],
+): Promise<string[]> {
+  const added: string[] = [];
+  for (let at = 0; at < rows.length; at += rowsPerInsert) {
+    const inserted = await tx
+      .insertInto("event")
+      .values(rows.slice(at, at + rowsPerInsert))
+      .onConflict((c) => c.column("event_id").doNothing())
+      .returning("event_id")
+      .execute();
+    for (const row of inserted) added.push(row.event_id);
+  }
+  return added;
+}
+
+async function recordsOfAttempt(
+  tables: Tables,
+  rolloutId: string,
+  attemptId: string,
+): Promise<CallRecord[]> {
+  const rows = await tables
+    .selectFrom("request")
+    .select("record")
+    .where("rollout_id", "=", rolloutId)
+    .where("attempt_id", "=", attemptId)
+    .orderBy("ordinal")
+    .execute();
+  return rows.map((row) => fromBinary(CallRecordSchema, row.record));
+}
+
+async function eventsOfAttempt(
+  tables: Tables,
+  rolloutId: string,
+  attemptId: string,
+): Promise<StoredEvent[]> {
+  const rows = await tables
+    .selectFrom("event")
+    .selectAll()
+    .where("rollout_id", "=", rolloutId)
+    .where("attempt_id", "=", attemptId)
+    .orderBy("ordinal")
+    .execute();
+  return rows.map((row) => ({
+    eventId: row.event_id,
+    rolloutId: row.rollout_id,
+    attemptId: row.attempt_id,
+    eventType: row.event_type,
+    dataJson: row.data_json,
+    atMs: row.at_ms,
+  }));
+}
+
+async function callCounts(tables: Tables, rolloutId: string | undefined): Promise<CallCounts> {
+  let query = tables
+    .selectFrom("request")
+    .select(["outcome", "incomplete_reasons"])
+    .select((e) => [
+      e.fn.countAll<number>().as("requests"),
+      e.fn.sum<number>("complete_count").as("complete"),
+    ])
+    .groupBy(["outcome", "incomplete_reasons"]);
+  if (rolloutId !== undefined) query = query.where("rollout_id", "=", rolloutId);
+  const byOutcome: Record<RequestOutcome, number> = { delivered: 0, undelivered: 0, failed: 0 };
+  const incompleteCalls: Record<string, number> = {};
+  let completeCalls = 0;
+  for (const row of await query.execute()) {
+    const requests = Number(row.requests);
+    byOutcome[row.outcome] += requests;
+    completeCalls += Number(row.complete);
+    for (const reason of JSON.parse(row.incomplete_reasons) as string[])
+      incompleteCalls[reason] = (incompleteCalls[reason] ?? 0) + requests;
+  }
+  const requests = byOutcome.delivered + byOutcome.undelivered + byOutcome.failed;
+  return { requests, ...byOutcome, completeCalls, incompleteCalls };
+}
+
+async function textOfRequest(
+  tables: Tables,
+  requestId: string,
+): Promise<{ readonly request: string | null; readonly response: string | null } | undefined> {
+  const bodyOf = async (id: string) =>
+    tables
+      .selectFrom("request")
+      .select(["request_text", "response_text"])
+      .where("request_id", "=", id)
+      .executeTakeFirst();
+  const row = await bodyOf(requestId);
+  if (row === undefined) return undefined;
+  const decode = (bytes: Uint8Array | null): TextBody | null =>
+    bytes === null ? null : fromBinary(TextBodySchema, bytes);
+  // The chain of bases, newest first.
+  const chain: TextBody[] = [];
+  for (let body = decode(row.request_text); body !== null; ) {
+    chain.push(body);
+    const { baseRequestId } = body;
+    if (baseRequestId === "") break;
+    body = decode((await bodyOf(baseRequestId))?.request_text ?? null);
+  }
+  const response = decode(row.response_text);
+  return {
+    request: expandText(chain.reverse()),
+    response: response === null ? null : expandText([response]),
+  };
+}
+
+function bytesOf<D extends DescMessage>(schema: D, value: MessageInitShape<D>): Uint8Array {
+  return Buffer.from(toBinary(schema, create(schema, value)));
 }

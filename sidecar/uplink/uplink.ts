@@ -1,19 +1,42 @@
-import type { ChannelCredentials } from "@grpc/grpc-js";
-import type {
-  BindingUpdate,
-  EngineHealth,
-  GateCommand,
-  PolicyUpdate,
-  Welcome,
+import { randomUUID } from "node:crypto";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { type ChannelCredentials, credentials as grpcCredentials } from "@grpc/grpc-js";
+import { EventRecordSchema } from "../../proto/gen/outrigger/v1/record_pb.ts";
+import {
+  type BindingUpdate,
+  type ConnectRequest,
+  type ConnectResponse,
+  type EngineHealth,
+  type GateCommand,
+  GateReportSchema,
+  HelloSchema,
+  type PolicyUpdate,
+  RecordSchema,
+  SidecarReportSchema,
+  type Record as SpooledRecord,
+  type Welcome,
 } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { Logger } from "../../runtime/log.ts";
+import { sleep } from "../../runtime/sleep.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
+import { createRedactor, type Redactor } from "../redaction/redactor.ts";
+import { createLostRecords } from "./lost-records.ts";
+import { reconnectDelayMs } from "./reconnect-delay.ts";
+import { type CapturedText, createRecordEncoder } from "./record-encoder.ts";
+import { openSpool, type Spool, type SpoolRefusal } from "./spool.ts";
+import {
+  type ConnectionEnd,
+  openUplinkConnection,
+  type UplinkConnection,
+} from "./uplink-connection.ts";
+import { openWelcomeCache, type WelcomeCache } from "./welcome-cache.ts";
 
-/** What the controller says. Called in order, never while `openUplink` runs. */
+/** What the controller says. Called in order, never while `openUplink` runs. Must not throw. */
 export interface UplinkHandlers {
   /**
    * On every connection; and once at start with `cached` true from the last run's copy, so that a
-   * sidecar restarted while the controller is away can serve (its gate is then open).
+   * sidecar restarted while the controller is away can serve (with its gate as it was: a weight
+   * update may be under way).
    */
   onWelcome(welcome: Welcome, source: { readonly cached: boolean }): void;
   onGate(command: GateCommand): void;
@@ -47,10 +70,7 @@ export interface UplinkOptions {
 /** Whether a record is safe on disk; where it is not, it is lost, counted and logged. */
 export type RecordOutcome =
   | { readonly kept: true }
-  | {
-      readonly kept: false;
-      readonly reason: "spool-full" | "disk-full" | "spool-io-error" | "uplink-closed";
-    };
+  | { readonly kept: false; readonly reason: SpoolRefusal };
 
 export interface GateReportInput {
   readonly commandId: string;
@@ -104,6 +124,286 @@ export interface Uplink {
   close(graceMs: number): Promise<void>;
 }
 
+const protocolVersion = 1;
+
+/**
+ * Opens the spool (an `OutriggerError` says why it cannot) and connects to the controller in the
+ * background, for as long as it takes.
+ */
 export function openUplink(options: UplinkOptions): Uplink {
-  throw new Error(`not usable yet: ${options.spoolDir}`);
+  const lost = createLostRecords();
+  const spool = openSpool({
+    directory: options.spoolDir,
+    log: options.log,
+    ...(options.spoolMaxBytes !== undefined && { maxBytes: options.spoolMaxBytes }),
+  });
+  return new SpoolingUplink(options, spool, openWelcomeCache(options.spoolDir, options.log), lost);
+}
+
+/**
+ * Consumes finished calls, events and reports; produces spooled records and one stream to the
+ * controller at a time. The connection loop waits for the end of a connection, then for the
+ * backoff; both end when the uplink is closed.
+ */
+class SpoolingUplink implements Uplink {
+  readonly #options: UplinkOptions;
+  readonly #spool: Spool;
+  readonly #cache: WelcomeCache;
+  readonly #lost: ReturnType<typeof createLostRecords>;
+  readonly #encoder = createRecordEncoder();
+  readonly #stop = new AbortController();
+  readonly #loop: Promise<void>;
+  #redactor: Redactor | undefined;
+  #connection: UplinkConnection | undefined;
+  #isConnected = false;
+  #hasPressure = false;
+  #isClosing = false;
+  #gateReport: ConnectRequest["message"] | undefined;
+  #sidecarReport: SidecarReportInput | undefined;
+  #onProgress: (() => void) | undefined;
+
+  constructor(
+    options: UplinkOptions,
+    spool: Spool,
+    cache: WelcomeCache,
+    lost: ReturnType<typeof createLostRecords>,
+  ) {
+    this.#options = options;
+    this.#spool = spool;
+    this.#cache = cache;
+    this.#lost = lost;
+    spool.onAppend(() => this.#connection?.wake());
+    this.#loop = this.#connectForever();
+  }
+
+  record(call: FinishedCall): RecordOutcome {
+    try {
+      const encoded = this.#encoder.encode(call, this.#redactedText(call));
+      const outcome = this.#append({ case: "call", value: encoded.record }, false);
+      if (outcome.kept) encoded.remember();
+      return outcome;
+    } catch (error) {
+      // A defect here must not reach the harness's call.
+      this.#options.log.error({ err: error, requestId: call.requestId }, "a call was not recorded");
+      this.#lost.add({ ...call, reason: "spool-io-error" });
+      return { kept: false, reason: "spool-io-error" };
+    }
+  }
+
+  event(event: SidecarEvent): RecordOutcome {
+    const dataJson = this.#redactor?.redactText(event.dataJson) ?? event.dataJson;
+    const value = create(EventRecordSchema, { ...event, dataJson });
+    return this.#append({ case: "event", value }, true);
+  }
+
+  reportGate(report: GateReportInput): void {
+    this.#gateReport = { case: "gateReport", value: create(GateReportSchema, report) };
+    this.#connection?.send(this.#gateReport);
+  }
+
+  reportSidecar(report: SidecarReportInput): void {
+    this.#sidecarReport = report;
+    this.#sendSidecarReport();
+  }
+
+  status(): UplinkStatus {
+    const { bytes, maxBytes, lastSeq, ackedSeq } = this.#spool;
+    this.#hasPressure = bytes > maxBytes * (this.#hasPressure ? 0.8 : 0.9);
+    return {
+      connected: this.#isConnected,
+      spoolBytes: bytes,
+      spoolMaxBytes: maxBytes,
+      pressure: this.#hasPressure,
+      unackedRecords: lastSeq - ackedSeq,
+      droppedRecords: this.#lost.total,
+    };
+  }
+
+  async close(graceMs: number): Promise<void> {
+    if (!this.#isClosing) {
+      this.#isClosing = true;
+      this.#reportLosses();
+      await this.#untilAllAcked(graceMs);
+      this.#stop.abort();
+    }
+    await this.#loop;
+    this.#spool.close();
+  }
+
+  #append(body: SpooledRecord["body"], isUrgent: boolean): RecordOutcome {
+    const encode = (seq: number): Uint8Array =>
+      toBinary(RecordSchema, create(RecordSchema, { seq: BigInt(seq), body }));
+    const outcome = this.#spool.append(encode, isUrgent);
+    if (outcome.kept) {
+      if (body.case === "call") this.#reportLosses();
+      return { kept: true };
+    }
+    const of = body.value as { readonly rolloutId: string; readonly attemptId: string };
+    this.#lost.add({ rolloutId: of.rolloutId, attemptId: of.attemptId, reason: outcome.reason });
+    const { total } = this.#lost;
+    // The first, then each power of two: loud, and not a second flood.
+    if ((total & (total - 1)) === 0)
+      this.#options.log.error({ reason: outcome.reason, droppedRecords: total }, "record dropped");
+    return outcome;
+  }
+
+  /** Tells the controller which attempts have lost records, through the spool like the rest. */
+  #reportLosses(): void {
+    const losses = this.#lost.take();
+    const unreported = losses.filter((loss) => {
+      const value = create(EventRecordSchema, {
+        eventId: randomUUID(),
+        rolloutId: loss.rolloutId,
+        attemptId: loss.attemptId,
+        eventType: "records-dropped",
+        dataJson: JSON.stringify({ count: loss.count, reason: loss.reason }),
+        atMs: (this.#options.now ?? Date.now)(),
+      });
+      const encode = (seq: number): Uint8Array =>
+        toBinary(
+          RecordSchema,
+          create(RecordSchema, { seq: BigInt(seq), body: { case: "event", value } }),
+        );
+      return !this.#spool.append(encode, true).kept;
+    });
+    this.#lost.putBack(unreported);
+  }
+
+  #redactedText(call: FinishedCall): CapturedText {
+    const redactor = this.#redactor;
+    if (redactor === undefined) return {};
+    return {
+      ...(call.requestText !== undefined && { request: redactor.redactBytes(call.requestText) }),
+      ...(call.responseText !== undefined && { response: redactor.redactBytes(call.responseText) }),
+    };
+  }
+
+  #sendSidecarReport(): void {
+    const report = this.#sidecarReport;
+    if (report === undefined) return;
+    const value = create(SidecarReportSchema, {
+      calls: BigInt(report.calls),
+      incompleteCalls: BigInt(report.incompleteCalls),
+      inFlight: report.inFlight,
+      engines: [...report.engines],
+      droppedRecords: BigInt(this.#lost.total),
+      spoolBytes: BigInt(this.#spool.bytes),
+    });
+    this.#connection?.send({ case: "sidecarReport", value });
+  }
+
+  async #connectForever(): Promise<void> {
+    const { log, handlers } = this.#options;
+    const { signal } = this.#stop;
+    // Handlers are never called while `openUplink` runs.
+    await Promise.resolve();
+    const cached = this.#cache.current;
+    if (cached !== undefined) {
+      this.#applySettings(cached);
+      handlers.onWelcome(cached, { cached: true });
+    }
+    let failures = 0;
+    while (!signal.aborted) {
+      const end = await this.#connectOnce(signal);
+      if (signal.aborted) break;
+      failures = end.wasWelcomed ? 0 : failures + 1;
+      const delayMs = reconnectDelayMs(
+        end.isRefusal ? 10 : failures,
+        (this.#options.random ?? Math.random)(),
+      );
+      const say = end.isRefusal ? "error" : failures > 1 ? "debug" : "warn";
+      log[say]({ reason: end.reason, delayMs: Math.round(delayMs) }, "not connected to controller");
+      await sleep(delayMs, signal);
+    }
+  }
+
+  async #connectOnce(signal: AbortSignal): Promise<ConnectionEnd> {
+    const { controllerAddress, credentials, token, hello, log, handlers } = this.#options;
+    const connection = openUplinkConnection({
+      address: controllerAddress,
+      credentials: credentials ?? grpcCredentials.createInsecure(),
+      token: token(),
+      hello: create(HelloSchema, {
+        ...hello(),
+        protocolVersion,
+        spoolId: this.#spool.spoolId,
+        ackedSeq: BigInt(this.#spool.ackedSeq),
+      }),
+      spool: this.#spool,
+      signal,
+      onWelcome: (welcome) => {
+        log.info({ controllerAddress }, "connected to controller");
+        this.#isConnected = true;
+        this.#welcome(welcome);
+        handlers.onConnection?.(true);
+      },
+      onCommand: (message) => this.#command(message),
+      onAcked: () => this.#onProgress?.(),
+    });
+    this.#connection = connection;
+    const end = await connection.ended;
+    this.#connection = undefined;
+    if (this.#isConnected) {
+      this.#isConnected = false;
+      handlers.onConnection?.(false);
+    }
+    return end;
+  }
+
+  #welcome(welcome: Welcome): void {
+    const known = this.#cache.current;
+    // Another store does not have the records that this sidecar would refer to.
+    if (known !== undefined && known.storeId !== welcome.storeId) this.#encoder.forget();
+    this.#cache.save(welcome);
+    this.#applySettings(welcome);
+    this.#options.handlers.onWelcome(welcome, { cached: false });
+    if (this.#gateReport !== undefined) this.#connection?.send(this.#gateReport);
+    this.#sendSidecarReport();
+  }
+
+  #applySettings(welcome: Welcome): void {
+    const { capture } = welcome;
+    this.#redactor =
+      capture?.captureText === true
+        ? createRedactor({ patterns: capture.redactionPatterns, log: this.#options.log })
+        : undefined;
+  }
+
+  #command(message: ConnectResponse["message"]): void {
+    const { handlers } = this.#options;
+    const known = this.#cache.current;
+    if (known === undefined) return;
+    switch (message.case) {
+      case "gateCommand":
+        this.#cache.save({ ...known, gate: message.value });
+        return handlers.onGate(message.value);
+      case "policyUpdate":
+        this.#cache.save({ ...known, policy: message.value });
+        return handlers.onPolicy(message.value);
+      case "bindingUpdate":
+        this.#cache.save({ ...known, bindings: message.value.bindings });
+        return handlers.onBindings(message.value);
+      case "welcome":
+      case "ack":
+      case undefined:
+        // The connection's own; or a newer controller's message, not for this version.
+        return undefined;
+    }
+  }
+
+  async #untilAllAcked(graceMs: number): Promise<void> {
+    if (graceMs <= 0) return;
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        this.#onProgress = undefined;
+        resolve();
+      };
+      const timer = setTimeout(done, graceMs);
+      this.#onProgress = () => {
+        if (this.#spool.ackedSeq >= this.#spool.lastSeq) done();
+      };
+      this.#onProgress();
+    });
+  }
 }

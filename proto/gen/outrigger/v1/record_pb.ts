@@ -10,38 +10,36 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file outrigger/v1/record.proto.
  */
 export const file_outrigger_v1_record: GenFile = /*@__PURE__*/
-  fileDesc("ChlvdXRyaWdnZXIvdjEvcmVjb3JkLnByb3RvEgxvdXRyaWdnZXIudjEiTwoJUGFja2VkSWRzEg4KBnBsYW5lcxgBIAEoDRIMCgRkYXRhGAIgASgMEhAKCGRlZmxhdGVkGAMgASgIEhIKCnplcm9fY291bnQYBCABKA0iLgoMUGFja2VkRmxvYXRzEgwKBGRhdGEYASABKAwSEAoIZGVmbGF0ZWQYAiABKAgiZgoNVG9rZW5TZXF1ZW5jZRIUCgxiYXNlX2NhbGxfaWQYASABKAkSFQoNc2hhcmVkX2xlbmd0aBgCIAEoDRIoCgduZXdfaWRzGAMgASgLMhcub3V0cmlnZ2VyLnYxLlBhY2tlZElkcyJAChFQb2xpY3lWZXJzaW9uU3BhbhIPCgd2ZXJzaW9uGAEgASgDEg0KBXN0YXJ0GAIgASgNEgsKA2VuZBgDIAEoDSJnCgVVc2FnZRIVCg1wcm9tcHRfdG9rZW5zGAEgASgNEhkKEWNvbXBsZXRpb25fdG9rZW5zGAIgASgNEhoKDWNhY2hlZF90b2tlbnMYAyABKA1IAIgBAUIQCg5fY2FjaGVkX3Rva2VucyKlAgoGQ2hvaWNlEg8KB2NhbGxfaWQYASABKAkSDQoFaW5kZXgYAiABKA0SMQoGdG9rZW5zGAMgASgLMhwub3V0cmlnZ2VyLnYxLlJlc3BvbnNlVG9rZW5zSACIAQESGgoNZmluaXNoX3JlYXNvbhgEIAEoCUgBiAEBEhgKC3N0b3BfcmVhc29uGAUgASgJSAKIAQESOAoPcG9saWN5X3ZlcnNpb25zGAYgAygLMh8ub3V0cmlnZ2VyLnYxLlBvbGljeVZlcnNpb25TcGFuEhAKCGNvbXBsZXRlGAcgASgIEhkKEWluY29tcGxldGVfcmVhc29uGAggASgJQgkKB190b2tlbnNCEAoOX2ZpbmlzaF9yZWFzb25CDgoMX3N0b3BfcmVhc29uInYKDlJlc3BvbnNlVG9rZW5zEiQKA2lkcxgBIAEoCzIXLm91dHJpZ2dlci52MS5QYWNrZWRJZHMSMQoIbG9ncHJvYnMYAiABKAsyGi5vdXRyaWdnZXIudjEuUGFja2VkRmxvYXRzSACIAQFCCwoJX2xvZ3Byb2JzIvQFCgpDYWxsUmVjb3JkEhIKCnJlcXVlc3RfaWQYASABKAkSEgoKcm9sbG91dF9pZBgCIAEoCRISCgphdHRlbXB0X2lkGAMgASgJEiYKB2RpYWxlY3QYBCABKA4yFS5vdXRyaWdnZXIudjEuRGlhbGVjdBItCgtzdHJlYW1fbW9kZRgFIAEoDjIYLm91dHJpZ2dlci52MS5TdHJlYW1Nb2RlEg0KBW1vZGVsGAYgASgJEhYKDnBvbGljeV92ZXJzaW9uGAcgASgDEjAKBnByb21wdBgIIAEoCzIbLm91dHJpZ2dlci52MS5Ub2tlblNlcXVlbmNlSACIAQESJQoHY2hvaWNlcxgJIAMoCzIULm91dHJpZ2dlci52MS5DaG9pY2USJwoFdXNhZ2UYCiABKAsyEy5vdXRyaWdnZXIudjEuVXNhZ2VIAYgBARIRCglkZWxpdmVyZWQYCyABKAgSEAoIcmV0cnlfb2YYDCABKAkSEQoJcmVwbGF5X29mGA0gASgJEhcKD3NpZGVfY2FsbF9jbGFzcxgOIAEoCRIUCgxlcnJvcl9yZWFzb24YDyABKAkSEwoLaHR0cF9zdGF0dXMYECABKA0SJAoGdGltaW5nGBEgASgLMhQub3V0cmlnZ2VyLnYxLlRpbWluZxIxCgxyZXF1ZXN0X3RleHQYEiABKAsyFi5vdXRyaWdnZXIudjEuVGV4dEJvZHlIAogBARIyCg1yZXNwb25zZV90ZXh0GBMgASgLMhYub3V0cmlnZ2VyLnYxLlRleHRCb2R5SAOIAQESHQoVZHJvcHBlZF9yZXF1ZXN0X3BhcnRzGBQgAygJEhIKCnNlc3Npb25faWQYFSABKAkSDgoGZW5naW5lGBYgASgJEhUKDXNhbXBsaW5nX2pzb24YFyABKAkSDwoHaW5oZXJpdBgYIAEoCEIJCgdfcHJvbXB0QggKBl91c2FnZUIPCg1fcmVxdWVzdF90ZXh0QhAKDl9yZXNwb25zZV90ZXh0InYKCFRleHRCb2R5EhcKD2Jhc2VfcmVxdWVzdF9pZBgBIAEoCRIUCgxzaGFyZWRfYnl0ZXMYAiABKA0SDAoEcmVzdBgDIAEoDBIQCghkZWZsYXRlZBgEIAEoCBIbChNzaGFyZWRfc3VmZml4X2J5dGVzGAUgASgNIrQBCgZUaW1pbmcSFgoOcmVjZWl2ZWRfYXRfbXMYASABKAESGgoNc2VudF9hZnRlcl91cxgCIAEoBEgAiAEBEiAKE2ZpcnN0X2J5dGVfYWZ0ZXJfdXMYAyABKARIAYgBARIZChFmaW5pc2hlZF9hZnRlcl91cxgEIAEoBBIPCgdoZWxkX3VzGAUgASgEQhAKDl9zZW50X2FmdGVyX3VzQhYKFF9maXJzdF9ieXRlX2FmdGVyX3VzIn0KC0V2ZW50UmVjb3JkEhAKCGV2ZW50X2lkGAEgASgJEhIKCnJvbGxvdXRfaWQYAiABKAkSEgoKYXR0ZW1wdF9pZBgDIAEoCRISCgpldmVudF90eXBlGAQgASgJEhEKCWRhdGFfanNvbhgFIAEoCRINCgVhdF9tcxgGIAEoASp6CgdEaWFsZWN0EhcKE0RJQUxFQ1RfVU5TUEVDSUZJRUQQABIQCgxESUFMRUNUX0NIQVQQARIXChNESUFMRUNUX0NPTVBMRVRJT05TEAISFQoRRElBTEVDVF9SRVNQT05TRVMQAxIUChBESUFMRUNUX01FU1NBR0VTEAQqdQoKU3RyZWFtTW9kZRIbChdTVFJFQU1fTU9ERV9VTlNQRUNJRklFRBAAEhQKEFNUUkVBTV9NT0RFX05PTkUQARIXChNTVFJFQU1fTU9ERV9SRUxBWUVEEAISGwoXU1RSRUFNX01PREVfU1lOVEhFU0lTRUQQA2IGcHJvdG8z");
+  fileDesc("ChlvdXRyaWdnZXIvdjEvcmVjb3JkLnByb3RvEgxvdXRyaWdnZXIudjEiUAoJUGFja2VkSWRzEg0KBWNvdW50GAEgASgNEg0KBXdpZHRoGAIgASgNEgwKBGRhdGEYAyABKAwSFwoPZGVmbGF0ZWRfcGxhbmVzGAQgASgIIi4KDFBhY2tlZEZsb2F0cxIMCgRkYXRhGAEgASgMEhAKCGRlZmxhdGVkGAIgASgIIn4KDVRva2VuU2VxdWVuY2USFwoPYmFzZV9yZXF1ZXN0X2lkGAEgASgJEhUKDXNoYXJlZF9sZW5ndGgYAiABKA0SKAoHbmV3X2lkcxgDIAEoCzIXLm91dHJpZ2dlci52MS5QYWNrZWRJZHMSEwoLYmFzZV9jaG9pY2UYBCABKA0iQAoRUG9saWN5VmVyc2lvblNwYW4SDwoHdmVyc2lvbhgBIAEoAxINCgVzdGFydBgCIAEoDRILCgNlbmQYAyABKA0iZwoFVXNhZ2USFQoNcHJvbXB0X3Rva2VucxgBIAEoDRIZChFjb21wbGV0aW9uX3Rva2VucxgCIAEoDRIaCg1jYWNoZWRfdG9rZW5zGAMgASgNSACIAQFCEAoOX2NhY2hlZF90b2tlbnMipQIKBkNob2ljZRIPCgdjYWxsX2lkGAEgASgJEg0KBWluZGV4GAIgASgNEjEKBnRva2VucxgDIAEoCzIcLm91dHJpZ2dlci52MS5SZXNwb25zZVRva2Vuc0gAiAEBEhoKDWZpbmlzaF9yZWFzb24YBCABKAlIAYgBARIYCgtzdG9wX3JlYXNvbhgFIAEoCUgCiAEBEjgKD3BvbGljeV92ZXJzaW9ucxgGIAMoCzIfLm91dHJpZ2dlci52MS5Qb2xpY3lWZXJzaW9uU3BhbhIQCghjb21wbGV0ZRgHIAEoCBIZChFpbmNvbXBsZXRlX3JlYXNvbhgIIAEoCUIJCgdfdG9rZW5zQhAKDl9maW5pc2hfcmVhc29uQg4KDF9zdG9wX3JlYXNvbiJ2Cg5SZXNwb25zZVRva2VucxIkCgNpZHMYASABKAsyFy5vdXRyaWdnZXIudjEuUGFja2VkSWRzEjEKCGxvZ3Byb2JzGAIgASgLMhoub3V0cmlnZ2VyLnYxLlBhY2tlZEZsb2F0c0gAiAEBQgsKCV9sb2dwcm9icyL0BQoKQ2FsbFJlY29yZBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnJvbGxvdXRfaWQYAiABKAkSEgoKYXR0ZW1wdF9pZBgDIAEoCRImCgdkaWFsZWN0GAQgASgOMhUub3V0cmlnZ2VyLnYxLkRpYWxlY3QSLQoLc3RyZWFtX21vZGUYBSABKA4yGC5vdXRyaWdnZXIudjEuU3RyZWFtTW9kZRINCgVtb2RlbBgGIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgHIAEoAxIwCgZwcm9tcHQYCCABKAsyGy5vdXRyaWdnZXIudjEuVG9rZW5TZXF1ZW5jZUgAiAEBEiUKB2Nob2ljZXMYCSADKAsyFC5vdXRyaWdnZXIudjEuQ2hvaWNlEicKBXVzYWdlGAogASgLMhMub3V0cmlnZ2VyLnYxLlVzYWdlSAGIAQESEQoJZGVsaXZlcmVkGAsgASgIEhAKCHJldHJ5X29mGAwgASgJEhEKCXJlcGxheV9vZhgNIAEoCRIXCg9zaWRlX2NhbGxfY2xhc3MYDiABKAkSFAoMZXJyb3JfcmVhc29uGA8gASgJEhMKC2h0dHBfc3RhdHVzGBAgASgNEiQKBnRpbWluZxgRIAEoCzIULm91dHJpZ2dlci52MS5UaW1pbmcSMQoMcmVxdWVzdF90ZXh0GBIgASgLMhYub3V0cmlnZ2VyLnYxLlRleHRCb2R5SAKIAQESMgoNcmVzcG9uc2VfdGV4dBgTIAEoCzIWLm91dHJpZ2dlci52MS5UZXh0Qm9keUgDiAEBEh0KFWRyb3BwZWRfcmVxdWVzdF9wYXJ0cxgUIAMoCRISCgpzZXNzaW9uX2lkGBUgASgJEg4KBmVuZ2luZRgWIAEoCRIVCg1zYW1wbGluZ19qc29uGBcgASgJEg8KB2luaGVyaXQYGCABKAhCCQoHX3Byb21wdEIICgZfdXNhZ2VCDwoNX3JlcXVlc3RfdGV4dEIQCg5fcmVzcG9uc2VfdGV4dCJ2CghUZXh0Qm9keRIXCg9iYXNlX3JlcXVlc3RfaWQYASABKAkSFAoMc2hhcmVkX2J5dGVzGAIgASgNEgwKBHJlc3QYAyABKAwSEAoIZGVmbGF0ZWQYBCABKAgSGwoTc2hhcmVkX3N1ZmZpeF9ieXRlcxgFIAEoDSK0AQoGVGltaW5nEhYKDnJlY2VpdmVkX2F0X21zGAEgASgBEhoKDXNlbnRfYWZ0ZXJfdXMYAiABKARIAIgBARIgChNmaXJzdF9ieXRlX2FmdGVyX3VzGAMgASgESAGIAQESGQoRZmluaXNoZWRfYWZ0ZXJfdXMYBCABKAQSDwoHaGVsZF91cxgFIAEoBEIQCg5fc2VudF9hZnRlcl91c0IWChRfZmlyc3RfYnl0ZV9hZnRlcl91cyJ9CgtFdmVudFJlY29yZBIQCghldmVudF9pZBgBIAEoCRISCgpyb2xsb3V0X2lkGAIgASgJEhIKCmF0dGVtcHRfaWQYAyABKAkSEgoKZXZlbnRfdHlwZRgEIAEoCRIRCglkYXRhX2pzb24YBSABKAkSDQoFYXRfbXMYBiABKAEqegoHRGlhbGVjdBIXChNESUFMRUNUX1VOU1BFQ0lGSUVEEAASEAoMRElBTEVDVF9DSEFUEAESFwoTRElBTEVDVF9DT01QTEVUSU9OUxACEhUKEURJQUxFQ1RfUkVTUE9OU0VTEAMSFAoQRElBTEVDVF9NRVNTQUdFUxAEKnUKClN0cmVhbU1vZGUSGwoXU1RSRUFNX01PREVfVU5TUEVDSUZJRUQQABIUChBTVFJFQU1fTU9ERV9OT05FEAESFwoTU1RSRUFNX01PREVfUkVMQVlFRBACEhsKF1NUUkVBTV9NT0RFX1NZTlRIRVNJU0VEEANiBnByb3RvMw");
 
 /**
- * Token ids as little-endian bytes in planes: the lowest byte of every id, then the second lowest
- * of every id, and so on for `planes` (0 to 4) planes. High planes are nearly constant, so the
- * planes deflate well where the ids themselves would not. The number of ids is the number of
- * inflated bytes divided by `planes`; `zero_count` counts them where `planes` is 0 (all ids 0).
+ * Token ids, the smaller of two forms. Plain: id i takes the bits [i * width, (i + 1) * width) of
+ * `data`, lowest bit first. With `deflated_planes`: raw deflate (RFC 1951) of the lowest byte of
+ * every id, then the second lowest of every id, and so on; high bytes are nearly constant, so that
+ * planes deflate where the ids themselves would not.
  *
  * @generated from message outrigger.v1.PackedIds
  */
 export type PackedIds = Message<"outrigger.v1.PackedIds"> & {
   /**
-   * @generated from field: uint32 planes = 1;
+   * @generated from field: uint32 count = 1;
    */
-  planes: number;
+  count: number;
 
   /**
-   * @generated from field: bytes data = 2;
+   * @generated from field: uint32 width = 2;
+   */
+  width: number;
+
+  /**
+   * @generated from field: bytes data = 3;
    */
   data: Uint8Array;
 
   /**
-   * True when `data` is raw deflate (RFC 1951).
-   *
-   * @generated from field: bool deflated = 3;
+   * @generated from field: bool deflated_planes = 4;
    */
-  deflated: boolean;
-
-  /**
-   * @generated from field: uint32 zero_count = 4;
-   */
-  zeroCount: number;
+  deflatedPlanes: boolean;
 };
 
 /**
@@ -52,7 +50,7 @@ export const PackedIdsSchema: GenMessage<PackedIds> = /*@__PURE__*/
   messageDesc(file_outrigger_v1_record, 0);
 
 /**
- * IEEE 754 single precision, bit for bit, in four planes like PackedIds.
+ * IEEE 754 single precision, bit for bit: four planes of bytes, lowest first, `deflated` or not.
  *
  * @generated from message outrigger.v1.PackedFloats
  */
@@ -77,16 +75,17 @@ export const PackedFloatsSchema: GenMessage<PackedFloats> = /*@__PURE__*/
 
 /**
  * Token ids that a sidecar already sent need not be sent again: a harness resends its whole
- * history on every call. `base_call_id` names an earlier choice of the same spool and attempt, the
- * first `shared_length` tokens of its prompt + response are meant, then `new_ids` follow.
+ * history on every call. The base is choice `base_choice` of an earlier request of the same spool
+ * and attempt; the first `shared_length` tokens of its prompt + response are meant, then `new_ids`
+ * follow. An empty `base_request_id` means no base.
  *
  * @generated from message outrigger.v1.TokenSequence
  */
 export type TokenSequence = Message<"outrigger.v1.TokenSequence"> & {
   /**
-   * @generated from field: string base_call_id = 1;
+   * @generated from field: string base_request_id = 1;
    */
-  baseCallId: string;
+  baseRequestId: string;
 
   /**
    * @generated from field: uint32 shared_length = 2;
@@ -97,6 +96,11 @@ export type TokenSequence = Message<"outrigger.v1.TokenSequence"> & {
    * @generated from field: outrigger.v1.PackedIds new_ids = 3;
    */
   newIds?: PackedIds | undefined;
+
+  /**
+   * @generated from field: uint32 base_choice = 4;
+   */
+  baseChoice: number;
 };
 
 /**

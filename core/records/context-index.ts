@@ -1,0 +1,146 @@
+/** The recorded context that shares most tokens with a prompt. */
+export interface SharedContext<Owner> {
+  readonly owner: Owner;
+  /** Tokens that the prompt and the owner's context (prompt + response) have in common, > 0. */
+  readonly sharedLength: number;
+}
+
+/**
+ * Remembers the token contexts of records by key (one key per attempt) and finds the one with the
+ * longest prefix in common with a new prompt.
+ *
+ * Each key has a radix tree: a node holds the tokens of its edge and one owner whose context goes
+ * through the whole of it. Shared prefixes are stored once, so that a trajectory takes as many
+ * tokens as its last context; finding and adding take time linear in the prompt, whatever the
+ * number of contexts. Bounded by `maxTokens` in all: the key that was used longest ago goes first,
+ * and what has gone is never an answer again.
+ */
+export interface ContextIndex<Owner> {
+  longest(key: string, prompt: Int32Array): SharedContext<Owner> | undefined;
+  add(key: string, owner: Owner, prompt: Int32Array, response: Int32Array): void;
+  clear(): void;
+  readonly tokenCount: number;
+}
+
+interface Node<Owner> {
+  tokens: Int32Array;
+  readonly owner: Owner;
+  children: Map<number, Node<Owner>>;
+}
+
+interface Tree<Owner> {
+  readonly root: Map<number, Node<Owner>>;
+  tokenCount: number;
+}
+
+export function createContextIndex<Owner>(maxTokens: number): ContextIndex<Owner> {
+  const trees = new Map<string, Tree<Owner>>();
+  let total = 0;
+
+  const touch = (key: string): Tree<Owner> | undefined => {
+    const tree = trees.get(key);
+    if (tree === undefined) return undefined;
+    trees.delete(key);
+    trees.set(key, tree);
+    return tree;
+  };
+  const drop = (key: string, tree: Tree<Owner>): void => {
+    trees.delete(key);
+    total -= tree.tokenCount;
+  };
+  const makeRoom = (key: string, needed: number): void => {
+    for (const [other, tree] of trees) {
+      if (total + needed <= maxTokens) return;
+      if (other !== key) drop(other, tree);
+    }
+    const own = trees.get(key);
+    if (own !== undefined && total + needed > maxTokens) drop(key, own);
+  };
+
+  return {
+    longest: (key, prompt) => {
+      const tree = touch(key);
+      return tree === undefined ? undefined : longestIn(tree, prompt);
+    },
+    add: (key, owner, prompt, response) => {
+      const needed = prompt.length + response.length;
+      if (needed > maxTokens) return;
+      // An upper bound: what is shared takes no room, but is not known before the walk.
+      makeRoom(key, needed);
+      const tree = touch(key) ?? { root: new Map<number, Node<Owner>>(), tokenCount: 0 };
+      const added = addTo(tree, owner, joined(prompt, response));
+      tree.tokenCount += added;
+      total += added;
+      trees.set(key, tree);
+    },
+    clear: () => {
+      trees.clear();
+      total = 0;
+    },
+    get tokenCount() {
+      return total;
+    },
+  };
+}
+
+function longestIn<Owner>(tree: Tree<Owner>, prompt: Int32Array): SharedContext<Owner> | undefined {
+  let children = tree.root;
+  let at = 0;
+  let best: SharedContext<Owner> | undefined;
+  while (at < prompt.length) {
+    const node = children.get(prompt[at] as number);
+    if (node === undefined) break;
+    const shared = commonLength(node.tokens, prompt, at);
+    at += shared;
+    best = { owner: node.owner, sharedLength: at };
+    if (shared < node.tokens.length) break;
+    children = node.children;
+  }
+  return best;
+}
+
+/** Adds one context and gives the number of tokens that were new. */
+function addTo<Owner>(tree: Tree<Owner>, owner: Owner, context: Int32Array): number {
+  let children = tree.root;
+  let at = 0;
+  while (at < context.length) {
+    const first = context[at] as number;
+    const node = children.get(first);
+    if (node === undefined) {
+      children.set(first, { tokens: context.slice(at), owner, children: new Map() });
+      return context.length - at;
+    }
+    const shared = commonLength(node.tokens, context, at);
+    if (shared < node.tokens.length) {
+      const head = splitAt(node, shared);
+      children.set(first, head);
+      children = head.children;
+    } else children = node.children;
+    at += shared;
+  }
+  return 0;
+}
+
+function splitAt<Owner>(node: Node<Owner>, length: number): Node<Owner> {
+  const tail = { ...node, tokens: node.tokens.subarray(length) };
+  return {
+    tokens: node.tokens.subarray(0, length),
+    owner: node.owner,
+    children: new Map([[tail.tokens[0] as number, tail]]),
+  };
+}
+
+function commonLength(edge: Int32Array, context: Int32Array, from: number): number {
+  const limit = Math.min(edge.length, context.length - from);
+  let i = 0;
+  while (i < limit && edge[i] === context[from + i]) i += 1;
+  return i;
+}
+
+function joined(prompt: Int32Array, response: Int32Array): Int32Array {
+  if (response.length === 0) return prompt;
+  const context = new Int32Array(prompt.length + response.length);
+  context.set(prompt);
+  context.set(response, prompt.length);
+  return context;
+}

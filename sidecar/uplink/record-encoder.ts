@@ -1,0 +1,207 @@
+import { create } from "@bufbuild/protobuf";
+import { createContextIndex, type SharedContext } from "../../core/records/context-index.ts";
+import {
+  type CallRecord,
+  CallRecordSchema,
+  type Choice,
+  ChoiceSchema,
+  Dialect,
+  PolicyVersionSpanSchema,
+  ResponseTokensSchema,
+  StreamMode,
+  TimingSchema,
+  type TokenSequence,
+  TokenSequenceSchema,
+  UsageSchema,
+} from "../../proto/gen/outrigger/v1/record_pb.ts";
+import { packFloats, packIds } from "../../runtime/records/pack-ids.ts";
+import type { DialectName, FinishedCall, FinishedChoice } from "../capture/finished-call.ts";
+import { createTextBases, encodeText } from "./text-bases.ts";
+
+export interface EncodedCall {
+  readonly record: CallRecord;
+  /** To be called once the record is in the spool: only then may later ones refer to it. */
+  remember(): void;
+}
+
+/** Redacted bodies, where text is captured. */
+export interface CapturedText {
+  readonly request?: Uint8Array;
+  readonly response?: Uint8Array;
+}
+
+/**
+ * Turns finished calls into records that hold what is new: token ids against the earlier call of
+ * the attempt with the longest shared context, request text against an earlier request, and
+ * settings against the base's. Sizes per trajectory grow with its length, not with its square.
+ */
+export interface RecordEncoder {
+  encode(call: FinishedCall, text: CapturedText): EncodedCall;
+  /** Refer to nothing recorded so far: the next records go to a store that lacks it. */
+  forget(): void;
+}
+
+export interface RecordEncoderOptions {
+  /** Token contexts kept over all attempts; 4 bytes each. */
+  readonly maxContextTokens?: number;
+  readonly maxTextBytes?: number;
+}
+
+/** A choice whose context may be a base. */
+interface Owner {
+  readonly requestId: string;
+  readonly choice: number;
+  readonly settings: Settings;
+}
+
+type Settings = Pick<CallRecord, "model" | "engine" | "sessionId" | "samplingJson">;
+const settingNames = ["model", "engine", "sessionId", "samplingJson"] as const;
+
+const dialects: Readonly<Record<DialectName, Dialect>> = {
+  chat: Dialect.CHAT,
+  completions: Dialect.COMPLETIONS,
+  responses: Dialect.RESPONSES,
+  messages: Dialect.MESSAGES,
+};
+const streamModes: Readonly<Record<FinishedCall["streamMode"], StreamMode>> = {
+  none: StreamMode.NONE,
+  relayed: StreamMode.RELAYED,
+  synthesised: StreamMode.SYNTHESISED,
+};
+
+export function createRecordEncoder(options: RecordEncoderOptions = {}): RecordEncoder {
+  const contexts = createContextIndex<Owner>(options.maxContextTokens ?? 4_000_000);
+  const texts = createTextBases(options.maxTextBytes ?? 16_000_000);
+  return {
+    encode: (call, text) => {
+      const key = `${call.rolloutId}\n${call.attemptId}`;
+      const base = call.promptIds === null ? undefined : contexts.longest(key, call.promptIds);
+      const settings = settingsOf(call);
+      const record = encodeCall(call, settings, base);
+      if (text.request !== undefined) record.requestText = texts.encode(key, text.request);
+      if (text.response !== undefined) record.responseText = encodeText(text.response);
+      const remember = (): void => {
+        addContexts(contexts, key, call, settings);
+        if (text.request !== undefined) texts.add(key, call.requestId, text.request);
+      };
+      return { record, remember };
+    },
+    forget: () => {
+      contexts.clear();
+      texts.clear();
+    },
+  };
+}
+
+function addContexts(
+  contexts: ReturnType<typeof createContextIndex<Owner>>,
+  key: string,
+  call: FinishedCall,
+  settings: Settings,
+): void {
+  if (call.promptIds === null) return;
+  const { requestId } = call;
+  // A request without choices (the engine failed) still has a prompt to refer to, but no choice
+  // to name it by.
+  for (const choice of call.choices) {
+    const owner = { requestId, choice: choice.index, settings };
+    contexts.add(key, owner, call.promptIds, choice.responseIds ?? new Int32Array());
+  }
+}
+
+function settingsOf(call: FinishedCall): Settings {
+  return {
+    model: call.model,
+    engine: call.engine ?? "",
+    sessionId: call.sessionId ?? "",
+    samplingJson: call.samplingJson,
+  };
+}
+
+/** What need not be said again: equal to the base's; undefined when an empty one differs. */
+function inheritedSettings(own: Settings, base: Settings): Settings | undefined {
+  const left = { ...own };
+  for (const name of settingNames) {
+    if (own[name] === base[name]) left[name] = "";
+    else if (own[name] === "") return undefined;
+  }
+  return left;
+}
+
+function encodeCall(
+  call: FinishedCall,
+  settings: Settings,
+  base: SharedContext<Owner> | undefined,
+): CallRecord {
+  const inherited =
+    base === undefined ? undefined : inheritedSettings(settings, base.owner.settings);
+  const record = create(CallRecordSchema, {
+    requestId: call.requestId,
+    rolloutId: call.rolloutId,
+    attemptId: call.attemptId,
+    dialect: dialects[call.dialect],
+    streamMode: streamModes[call.streamMode],
+    policyVersion: BigInt(call.policyVersion),
+    choices: call.choices.map((choice) => encodeChoice(call.requestId, choice)),
+    delivered: call.delivered,
+    retryOf: call.retryOf ?? "",
+    replayOf: call.replayOf ?? "",
+    sideCallClass: call.sideCallClass ?? "",
+    errorReason: call.errorReason ?? "",
+    httpStatus: call.httpStatus,
+    timing: encodeTiming(call.timing),
+    droppedRequestParts: [...call.droppedRequestParts],
+    inherit: inherited !== undefined,
+    ...(inherited ?? settings),
+  });
+  if (call.promptIds !== null) record.prompt = encodePrompt(call.promptIds, base);
+  if (call.usage !== null) record.usage = create(UsageSchema, call.usage);
+  return record;
+}
+
+function encodePrompt(prompt: Int32Array, base: SharedContext<Owner> | undefined): TokenSequence {
+  if (base === undefined) return create(TokenSequenceSchema, { newIds: packIds(prompt) });
+  return create(TokenSequenceSchema, {
+    baseRequestId: base.owner.requestId,
+    baseChoice: base.owner.choice,
+    sharedLength: base.sharedLength,
+    newIds: packIds(prompt.subarray(base.sharedLength)),
+  });
+}
+
+function encodeChoice(requestId: string, choice: FinishedChoice): Choice {
+  const encoded = create(ChoiceSchema, {
+    callId: choice.callId === `${requestId}.${choice.index}` ? "" : choice.callId,
+    index: choice.index,
+    policyVersions: choice.policyVersions.map((span) =>
+      create(PolicyVersionSpanSchema, { ...span, version: BigInt(span.version) }),
+    ),
+    complete: choice.complete,
+    incompleteReason: choice.incompleteReason ?? "",
+  });
+  if (choice.finishReason !== null) encoded.finishReason = choice.finishReason;
+  if (choice.stopReason !== null) encoded.stopReason = JSON.stringify(choice.stopReason);
+  if (choice.responseIds !== null || choice.logprobs !== null) {
+    const tokens = create(ResponseTokensSchema);
+    if (choice.responseIds !== null) tokens.ids = packIds(choice.responseIds);
+    if (choice.logprobs !== null) tokens.logprobs = packFloats(choice.logprobs);
+    encoded.tokens = tokens;
+  }
+  return encoded;
+}
+
+function encodeTiming(timing: FinishedCall["timing"]): CallRecord["timing"] {
+  const since = (atMs: number): bigint => micros(atMs - timing.receivedAtMs);
+  const encoded = create(TimingSchema, {
+    receivedAtMs: timing.receivedAtMs,
+    finishedAfterUs: since(timing.finishedAtMs),
+    heldUs: micros(timing.heldMs),
+  });
+  if (timing.sentAtMs !== undefined) encoded.sentAfterUs = since(timing.sentAtMs);
+  if (timing.firstByteAtMs !== undefined) encoded.firstByteAfterUs = since(timing.firstByteAtMs);
+  return encoded;
+}
+
+function micros(ms: number): bigint {
+  return BigInt(Math.max(0, Math.round(ms * 1000)));
+}

@@ -1,0 +1,81 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pino } from "pino";
+import type { Logger } from "../../runtime/log.ts";
+import type { FinishedCall, FinishedChoice } from "../../sidecar/capture/finished-call.ts";
+
+export const silentLog: Logger = pino({ level: "silent" });
+
+/** A fresh directory and the function that removes it. */
+export function temporaryDirectory(name: string): { path: string; remove: () => void } {
+  const path = mkdtempSync(join(tmpdir(), `outrigger-${name}-`));
+  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** A small deterministic generator (mulberry32): uniform in [0, 1). */
+export function seededRandom(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A complete choice with made-up logprobs. */
+export function choiceOf(
+  requestId: string,
+  responseIds: ArrayLike<number> | null,
+  overrides: Partial<FinishedChoice> = {},
+): FinishedChoice {
+  const ids = responseIds === null ? null : Int32Array.from(responseIds);
+  const index = overrides.index ?? 0;
+  return {
+    callId: `${requestId}.${index}`,
+    index,
+    responseIds: ids,
+    logprobs: ids === null ? null : Float32Array.from(ids, (id) => -((id % 97) + 1) / 41),
+    finishReason: "stop",
+    stopReason: null,
+    policyVersions: ids === null ? [] : [{ version: 3, start: 0, end: ids.length }],
+    complete: ids !== null,
+    ...(ids === null && { incompleteReason: "ids-missing" }),
+    ...overrides,
+  };
+}
+
+/** A delivered call of rollout r1, attempt r1-0. */
+export function finishedCall(
+  requestId: string,
+  promptIds: ArrayLike<number> | null,
+  responseIds: ArrayLike<number> | null,
+  overrides: Partial<FinishedCall> = {},
+): FinishedCall {
+  const prompt = promptIds === null ? null : Int32Array.from(promptIds);
+  return {
+    requestId,
+    rolloutId: "r1",
+    attemptId: "r1-0",
+    dialect: "chat",
+    streamMode: "relayed",
+    model: "policy",
+    policyVersion: 3,
+    promptIds: prompt,
+    choices: [choiceOf(requestId, responseIds)],
+    usage: { promptTokens: prompt?.length ?? 0, completionTokens: responseIds?.length ?? 0 },
+    delivered: true,
+    httpStatus: 200,
+    timing: {
+      receivedAtMs: 1_767_225_600_000.25,
+      sentAtMs: 1_767_225_600_001,
+      firstByteAtMs: 1_767_225_600_101.5,
+      finishedAtMs: 1_767_225_600_900,
+      heldMs: 0,
+    },
+    droppedRequestParts: [],
+    samplingJson: '{"temperature":1}',
+    ...overrides,
+  };
+}
