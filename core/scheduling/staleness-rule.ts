@@ -27,7 +27,7 @@ export function isTrainableAfterUpdate(
   version: number,
   rule: StalenessRule,
 ): boolean {
-  const dueCounts = new Array<number>(rule.maxStaleness + 1).fill(0);
+  const dueCounts = Array.from({ length: rule.maxStaleness + 1 }, () => 0);
   for (const group of remaining) {
     const slack = Math.min(
       rule.maxStaleness,

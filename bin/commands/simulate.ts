@@ -1,0 +1,268 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { Command, InvalidArgumentError, Option } from "commander";
+import { OutriggerError } from "../../core/outrigger-error.ts";
+import type { ScheduleSettings } from "../../core/scheduling/decide-schedule.ts";
+import {
+  type DurationDistribution,
+  generateWorkload,
+} from "../../core/scheduling/generate-workload.ts";
+import { encodeScheduleEvent } from "../../core/scheduling/schedule-event.ts";
+import { buildScheduleReport, type ScheduleReport } from "../../core/scheduling/schedule-report.ts";
+import { simulateSchedule } from "../../core/scheduling/simulate-schedule.ts";
+import type { CallOrder } from "../../core/scheduling/simulated-engine.ts";
+import { targetRolloutCount } from "../../core/scheduling/target-rollout-count.ts";
+import { parseWorkload, type Workload } from "../../core/scheduling/workload.ts";
+
+interface SimulateOptions {
+  readonly schedule: ScheduleSettings["kind"];
+  readonly staleness: number;
+  readonly onStale: "wait" | "drop";
+  readonly callOrder: CallOrder;
+  readonly targetRollouts?: number;
+  readonly cutShare?: number;
+  readonly cutGraceMs: number;
+  readonly json?: string | true;
+  readonly log?: string;
+}
+
+interface GenerateOptions {
+  readonly distribution: "lognormal" | "pareto";
+  readonly sigma: number;
+  readonly alpha: number;
+  readonly medianMs: number;
+  readonly capMs: number;
+  readonly turnMs: number;
+  readonly toolShare: number;
+  readonly seed: number;
+  readonly steps: number;
+  readonly spareGroups: number;
+  readonly slots: number;
+  readonly groupsPerStep: number;
+  readonly groupSize: number;
+  readonly stepMs: number;
+  readonly publishMs: number;
+  readonly out?: string;
+}
+
+/** `outrigger simulate`: a schedule on a virtual clock, and the workloads for it. */
+export function simulateCommand(): Command {
+  return new Command("simulate")
+    .description("Run a schedule's decision code on a virtual clock and report what it would do")
+    .argument("<workload>", "workload file (rl-schedule-workload/1)")
+    .addOption(
+      new Option("--schedule <kind>", "which schedule")
+        .choices(["sync", "collocated-async", "async"])
+        .default("collocated-async"),
+    )
+    .option("--staleness <k>", "staleness bound in versions (sync is always 0)", wholeNumber, 2)
+    .addOption(
+      new Option("--on-stale <policy>", "hold updates up for old groups, or give them up")
+        .choices(["wait", "drop"])
+        .default("wait"),
+    )
+    .addOption(
+      new Option("--call-order <order>", "which held call gets a free slot")
+        .choices(["fifo", "oldest-first"])
+        .default("fifo"),
+    )
+    .option(
+      "--target-rollouts <n>",
+      "unfinished rollouts to keep active (default: slots / share of time in calls)",
+      positiveNumber,
+    )
+    .option(
+      "--cut-share <share>",
+      "tail policy: cut a group's stragglers once this share of it has ended",
+      share,
+    )
+    .option("--cut-grace-ms <ms>", "and nothing of it has ended for this long", amount, 30_000)
+    .option(
+      "--json [file]",
+      "write the report as JSON to a file, or to stdout instead of the table",
+    )
+    .option("--log <file>", "write the event log, one JSON object a line")
+    .action(simulate)
+    .addCommand(generateSubcommand());
+}
+
+function generateSubcommand(): Command {
+  return new Command("generate")
+    .description("Write a seeded workload: the same options give the same file")
+    .addOption(
+      new Option("--distribution <kind>", "length of rollouts")
+        .choices(["lognormal", "pareto"])
+        .default("lognormal"),
+    )
+    .option("--sigma <sigma>", "lognormal: spread", positiveNumber, 1.2)
+    .option("--alpha <alpha>", "pareto: tail exponent", positiveNumber, 1.3)
+    .option("--median-ms <ms>", "median length of a rollout", positiveNumber, 30_000)
+    .option("--cap-ms <ms>", "longest rollout", positiveNumber, 300_000)
+    .option(
+      "--turn-ms <ms>",
+      "mean length of a turn, call and tool together",
+      positiveNumber,
+      3_000,
+    )
+    .option("--tool-share <share>", "part of a turn that is tool time", share, 0.2)
+    .option("--seed <seed>", "seed", wholeNumber, 1)
+    .option("--steps <n>", "updates", positiveWhole, 60)
+    .option(
+      "--spare-groups <n>",
+      "groups beyond the needed, for schedules that drop",
+      wholeNumber,
+      0,
+    )
+    .option("--slots <n>", "concurrent calls of the engine", positiveWhole, 32)
+    .option("--groups-per-step <n>", "groups in one update", positiveWhole, 8)
+    .option("--group-size <n>", "rollouts in one group", positiveWhole, 8)
+    .option("--step-ms <ms>", "one optimizer step", amount, 20_000)
+    .option("--publish-ms <ms>", "publishing a version, with the gate shut", amount, 1_000)
+    .option("--out <file>", "file to write (default: stdout)")
+    .action(generate);
+}
+
+async function simulate(path: string, options: SimulateOptions): Promise<void> {
+  const workload = parseWorkload(await readJson(path));
+  const settings = buildSettings(workload, options);
+  const { callOrder } = options;
+  const events = simulateSchedule(workload, { settings, callOrder });
+  const report = buildScheduleReport(workload, events, settings);
+  const syncSettings: ScheduleSettings = { ...settings, kind: "sync", maxStaleness: 0 };
+  const sync = buildScheduleReport(
+    workload,
+    simulateSchedule(workload, { settings: syncSettings, callOrder }),
+    syncSettings,
+  );
+  const gainOverSync = report.throughput.stepsPerHour / sync.throughput.stepsPerHour;
+  if (options.log !== undefined) {
+    const lines = events.map((event) => `${encodeScheduleEvent(event)}\n`);
+    await writeText(options.log, lines.join(""));
+  }
+  const json = `${JSON.stringify({ format: "outrigger-schedule-report/1", gainOverSync, ...report }, null, 2)}\n`;
+  if (typeof options.json === "string") await writeText(options.json, json);
+  process.stdout.write(options.json === true ? json : reportTable(report, gainOverSync));
+}
+
+function buildSettings(workload: Workload, options: SimulateOptions): ScheduleSettings {
+  const turns = workload.groups.flatMap((g) => g.rollouts).flatMap((r) => r.turns);
+  const callMs = turns.reduce((sum, turn) => sum + turn.callMs, 0);
+  const toolMs = turns.reduce((sum, turn) => sum + turn.toolMs, 0);
+  const { cutShare, cutGraceMs } = options;
+  return {
+    kind: options.schedule,
+    groupsPerStep: workload.batch.groupsPerStep,
+    maxStaleness: options.schedule === "sync" ? 0 : options.staleness,
+    onStale: options.onStale,
+    tail:
+      cutShare === undefined
+        ? { kind: "wait" }
+        : { kind: "cut", minFinishedShare: cutShare, graceMs: cutGraceMs },
+    targetRolloutCount:
+      options.targetRollouts ?? targetRolloutCount(workload.engine.slots, callMs, toolMs),
+  };
+}
+
+function reportTable(report: ScheduleReport, gainOverSync: number): string {
+  const percent = (fraction: number) => `${(100 * fraction).toFixed(1)} %`;
+  const { device, staleness, lengthBias, groups, bounds, throughput } = report;
+  const histogram = Object.entries(staleness.histogram).map(([k, count]) => `${k}: ${count}`);
+  const rows: readonly (readonly [string, string])[] = [
+    ["workload", report.workload],
+    ["schedule", `${report.schedule}, staleness bound ${report.stalenessBound}, ${report.onStale}`],
+    ["steps", `${report.stepCount} in ${(report.durationMs / 1000).toFixed(1)} s`],
+    [
+      "throughput",
+      `${throughput.stepsPerHour.toFixed(1)} steps/h, ${throughput.rolloutsPerHour.toFixed(0)} rollouts/h`,
+    ],
+    ["gain over sync", `${gainOverSync.toFixed(2)} (bound: about ${bounds.stalenessGain})`],
+    [
+      "device busy",
+      `${percent(device.busyFraction)} (engine ${percent(device.engineBusyFraction)}, trainer ${percent(device.trainerBusyFraction)})`,
+    ],
+    ["share of device-busy bound", percent(bounds.shareOfDeviceBusyBound)],
+    [
+      "staleness of groups",
+      `${histogram.join(", ")} (mean ${staleness.mean.toFixed(2)}, max ${staleness.max})`,
+    ],
+    [
+      "length bias",
+      `${lengthBias.ratio.toFixed(3)} (model time per rollout: trained ${(lengthBias.trainedMeanCallMs / 1000).toFixed(1)} s, admitted ${(lengthBias.admittedMeanCallMs / 1000).toFixed(1)} s)`,
+    ],
+    [
+      "groups",
+      `${groups.trained} trained, ${groups.dropped} dropped, ${groups.unfinished} unfinished; ${report.cutRolloutCount} rollouts cut`,
+    ],
+  ];
+  return rows.map(([name, value]) => `${name.padEnd(28)}${value}\n`).join("");
+}
+
+async function generate(options: GenerateOptions): Promise<void> {
+  const { medianMs, sigma, alpha } = options;
+  const duration: DurationDistribution =
+    options.distribution === "lognormal"
+      ? { kind: "lognormal", medianMs, sigma }
+      : { kind: "pareto", medianMs, alpha };
+  const spread = duration.kind === "lognormal" ? `sigma ${sigma}` : `alpha ${alpha}`;
+  const workload = generateWorkload({
+    ...options,
+    name: `${duration.kind} ${spread}, seed ${options.seed}`,
+    spareGroupCount: options.spareGroups,
+    duration,
+  });
+  const text = `${JSON.stringify(workload)}\n`;
+  if (options.out === undefined) process.stdout.write(text);
+  else await writeText(options.out, text);
+}
+
+async function readJson(path: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(path, "utf8"));
+  } catch (cause) {
+    const what = cause instanceof SyntaxError ? "is not JSON" : "cannot be read";
+    throw new OutriggerError("bad-workload", `workload ${path} ${what}: ${String(cause)}`, {
+      origin: "user",
+      hint: "`outrigger simulate generate --out FILE` writes one.",
+      cause,
+    });
+  }
+}
+
+async function writeText(path: string, text: string): Promise<void> {
+  try {
+    await writeFile(path, text);
+  } catch (cause) {
+    throw new OutriggerError("output-not-written", `cannot write ${path}: ${String(cause)}`, {
+      origin: "user",
+      hint: "Name a file in a folder that exists and can be written.",
+      cause,
+    });
+  }
+}
+
+function parseNumber(text: string, isValid: (value: number) => boolean, what: string): number {
+  const value = Number(text);
+  if (text.trim() === "" || !Number.isFinite(value) || !isValid(value)) {
+    throw new InvalidArgumentError(`It must be ${what}.`);
+  }
+  return value;
+}
+
+function wholeNumber(text: string): number {
+  return parseNumber(text, (n) => Number.isSafeInteger(n) && n >= 0, "a whole number, 0 or more");
+}
+
+function positiveWhole(text: string): number {
+  return parseNumber(text, (n) => Number.isSafeInteger(n) && n > 0, "a whole number, 1 or more");
+}
+
+function positiveNumber(text: string): number {
+  return parseNumber(text, (n) => n > 0, "a number above 0");
+}
+
+function amount(text: string): number {
+  return parseNumber(text, (n) => n >= 0, "a number, 0 or more");
+}
+
+function share(text: string): number {
+  return parseNumber(text, (n) => n >= 0 && n < 1, "a number from 0 to below 1");
+}
