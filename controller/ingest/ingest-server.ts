@@ -140,6 +140,11 @@ export interface IngestServer {
   waitForSidecars(count: number, signal?: AbortSignal): Promise<readonly SidecarView[]>;
   /** Resolves when everything received so far is committed. */
   flush(): Promise<void>;
+  /**
+   * Resolves with true when everything that the sidecars had spooled at this moment is committed:
+   * the calls of a harness that has exited are then all here. False after `timeoutMs` or an abort.
+   */
+  settle(options: { readonly timeoutMs: number; readonly signal?: AbortSignal }): Promise<boolean>;
   /** Commits what was received and ends every stream. The gRPC server itself is the caller's. */
   close(): Promise<void>;
 }
@@ -268,6 +273,36 @@ class SampleStreamIngest implements IngestServer {
     return this.#batcher.flush();
   }
 
+  async settle(options: {
+    readonly timeoutMs: number;
+    readonly signal?: AbortSignal;
+  }): Promise<boolean> {
+    const flushId = randomUUID();
+    const deadlineMs = this.#now() + options.timeoutMs;
+    try {
+      for (;;) {
+        const open = [...this.#sidecars.values()].filter((sidecar) =>
+          this.#isOpen(sidecar, flushId),
+        );
+        if (open.length === 0) return true;
+        const isOver = this.#isClosed || options.signal?.aborted === true;
+        if (isOver || this.#now() >= deadlineMs) return false;
+        await this.#nextChange(Math.min(deadlineMs, this.#now() + 1_000), undefined);
+      }
+    } finally {
+      for (const { session } of this.#sidecars.values()) session?.forgetFlush(flushId);
+    }
+  }
+
+  /** A sidecar whose spool may hold more; one that stays away has nothing that could be waited for. */
+  #isOpen({ session, lastSeenAtMs }: Sidecar, flushId: string): boolean {
+    if (session === undefined) {
+      return this.#now() - lastSeenAtMs < (this.#options.absenceLimitMs ?? 15_000);
+    }
+    session.requestFlush(flushId);
+    return !session.isFlushed(flushId);
+  }
+
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -303,6 +338,7 @@ class SampleStreamIngest implements IngestServer {
       const sidecar = this.#sidecarOf(session);
       if (sidecar !== undefined) sidecar.report = report;
     },
+    onFlushReport: () => this.#changed(),
     onEnd: (session, reason) => {
       const sidecar = this.#sidecarOf(session);
       if (sidecar === undefined) return;
@@ -334,7 +370,10 @@ class SampleStreamIngest implements IngestServer {
       spoolId: session.hello?.spoolId ?? "",
       record,
       bytes,
-      onDurable: () => session.acknowledge(seq),
+      onDurable: () => {
+        session.acknowledge(seq);
+        if (this.#listeners.size > 0) this.#changed();
+      },
     });
     return this.#batcher.room();
   }

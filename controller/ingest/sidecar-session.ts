@@ -4,6 +4,7 @@ import {
   AckSchema,
   type ConnectResponse,
   ConnectResponseSchema,
+  FlushRequestSchema,
   type GateReport,
   type Hello,
   type SidecarReport,
@@ -27,6 +28,8 @@ export interface SessionHandlers {
   ): Promise<void> | undefined;
   onGateReport(session: SidecarSession, report: GateReport): void;
   onSidecarReport(session: SidecarSession, report: SidecarReport): void;
+  /** The answer to a `requestFlush` has come. */
+  onFlushReport(session: SidecarSession): void;
   onEnd(session: SidecarSession, reason: string): void;
 }
 
@@ -48,6 +51,8 @@ export class SidecarSession {
   #isEnded = false;
   #ackSeq = 0;
   #isAckDue = false;
+  /** By flush id: the sequence number to wait for, undefined until the sidecar has said it. */
+  readonly #flushes = new Map<string, number | undefined>();
 
   constructor(call: SampleStreamCall, handlers: SessionHandlers) {
     this.#call = call;
@@ -103,6 +108,23 @@ export class SidecarSession {
     });
   }
 
+  /** Asks, once per id, how far the sidecar's spool is. */
+  requestFlush(flushId: string): void {
+    if (this.#flushes.has(flushId)) return;
+    this.#flushes.set(flushId, undefined);
+    this.send({ case: "flushRequest", value: create(FlushRequestSchema, { flushId }) });
+  }
+
+  /** Everything that was spooled when the sidecar answered is durable here. */
+  isFlushed(flushId: string): boolean {
+    const lastSeq = this.#flushes.get(flushId);
+    return lastSeq !== undefined && this.#ackSeq >= lastSeq;
+  }
+
+  forgetFlush(flushId: string): void {
+    this.#flushes.delete(flushId);
+  }
+
   /** Ends the stream; a sidecar reconnects after it. */
   end(reason: string): void {
     this.#refuse({ code: status.UNAVAILABLE, details: reason });
@@ -139,6 +161,12 @@ export class SidecarSession {
       case "sidecarReport":
         this.#handlers.onSidecarReport(this, message.value);
         return undefined;
+      case "flushReport": {
+        const { flushId, lastSeq } = message.value;
+        if (this.#flushes.has(flushId)) this.#flushes.set(flushId, Number(lastSeq));
+        this.#handlers.onFlushReport(this);
+        return undefined;
+      }
       case "hello":
       case undefined:
         return this.#refuseMessage(`unexpected message: ${message.case ?? "none"}`);
@@ -158,7 +186,9 @@ export class SidecarSession {
         details: "a hello needs a sidecar id and a spool id",
       });
     this.#hello = hello;
-    this.send(await this.#handlers.onHello(this, hello));
+    const welcome = await this.#handlers.onHello(this, hello);
+    if (welcome.case === "welcome") this.#ackSeq = Number(welcome.value.ackedSeq);
+    this.send(welcome);
   }
 
   #refuseMessage(details: string): undefined {

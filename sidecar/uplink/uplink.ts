@@ -7,6 +7,7 @@ import {
   type ConnectRequest,
   type ConnectResponse,
   type EngineHealth,
+  FlushReportSchema,
   type GateCommand,
   GateReportSchema,
   HelloSchema,
@@ -383,6 +384,15 @@ class SpoolingUplink implements Uplink {
       case "bindingUpdate":
         this.#cache.save({ ...known, bindings: message.value.bindings });
         return handlers.onBindings(message.value);
+      case "flushRequest": {
+        const { flushId } = message.value;
+        const lastSeq = BigInt(this.#spool.lastSeq);
+        this.#connection?.send({
+          case: "flushReport",
+          value: create(FlushReportSchema, { flushId, lastSeq }),
+        });
+        return undefined;
+      }
       case "welcome":
       case "ack":
       case undefined:

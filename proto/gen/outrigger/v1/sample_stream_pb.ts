@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file outrigger/v1/sample_stream.proto.
  */
 export const file_outrigger_v1_sample_stream: GenFile = /*@__PURE__*/
-  fileDesc("CiBvdXRyaWdnZXIvdjEvc2FtcGxlX3N0cmVhbS5wcm90bxIMb3V0cmlnZ2VyLnYxItEBCg5Db25uZWN0UmVxdWVzdBIkCgVoZWxsbxgBIAEoCzITLm91dHJpZ2dlci52MS5IZWxsb0gAEiYKBnJlY29yZBgCIAEoCzIULm91dHJpZ2dlci52MS5SZWNvcmRIABIvCgtnYXRlX3JlcG9ydBgDIAEoCzIYLm91dHJpZ2dlci52MS5HYXRlUmVwb3J0SAASNQoOc2lkZWNhcl9yZXBvcnQYBCABKAsyGy5vdXRyaWdnZXIudjEuU2lkZWNhclJlcG9ydEgAQgkKB21lc3NhZ2UihwIKD0Nvbm5lY3RSZXNwb25zZRIoCgd3ZWxjb21lGAEgASgLMhUub3V0cmlnZ2VyLnYxLldlbGNvbWVIABIgCgNhY2sYAiABKAsyES5vdXRyaWdnZXIudjEuQWNrSAASMQoMZ2F0ZV9jb21tYW5kGAMgASgLMhkub3V0cmlnZ2VyLnYxLkdhdGVDb21tYW5kSAASMwoNcG9saWN5X3VwZGF0ZRgEIAEoCzIaLm91dHJpZ2dlci52MS5Qb2xpY3lVcGRhdGVIABI1Cg5iaW5kaW5nX3VwZGF0ZRgFIAEoCzIbLm91dHJpZ2dlci52MS5CaW5kaW5nVXBkYXRlSABCCQoHbWVzc2FnZSKAAQoFSGVsbG8SGAoQcHJvdG9jb2xfdmVyc2lvbhgBIAEoDRISCgpzaWRlY2FyX2lkGAIgASgJEhAKCHNwb29sX2lkGAMgASgJEhMKC2hhcm5lc3NfdXJsGAQgASgJEg8KB3ZlcnNpb24YBSABKAkSEQoJYWNrZWRfc2VxGAYgASgEInMKBlJlY29yZBILCgNzZXEYASABKAQSKAoEY2FsbBgCIAEoCzIYLm91dHJpZ2dlci52MS5DYWxsUmVjb3JkSAASKgoFZXZlbnQYAyABKAsyGS5vdXRyaWdnZXIudjEuRXZlbnRSZWNvcmRIAEIGCgRib2R5IvoBCgdXZWxjb21lEhEKCWFja2VkX3NlcRgBIAEoBBIuCgdjYXB0dXJlGAIgASgLMh0ub3V0cmlnZ2VyLnYxLkNhcHR1cmVTZXR0aW5ncxIqCgZwb2xpY3kYAyABKAsyGi5vdXRyaWdnZXIudjEuUG9saWN5VXBkYXRlEicKBGdhdGUYBCABKAsyGS5vdXRyaWdnZXIudjEuR2F0ZUNvbW1hbmQSHAoUdG9rZW5fcHVibGljX2tleV9wZW0YBSABKAkSJwoIYmluZGluZ3MYBiADKAsyFS5vdXRyaWdnZXIudjEuQmluZGluZxIQCghzdG9yZV9pZBgHIAEoCSKzAQoPQ2FwdHVyZVNldHRpbmdzEhQKDGNhcHR1cmVfdGV4dBgBIAEoCBIaChJyZWRhY3Rpb25fcGF0dGVybnMYAiADKAkSHAoUdHJhaW5fb3ZlcnJpZGVzX2pzb24YAyABKAkSGwoTZXZhbF9vdmVycmlkZXNfanNvbhgEIAEoCRIWCg5yZXF1aXJlX2NhbmFyeRgFIAEoCBIbChNkZWR1cGxpY2F0ZV9yZXRyaWVzGAYgASgIIhIKA0FjaxILCgNzZXEYASABKAQicAoLR2F0ZUNvbW1hbmQSEgoKY29tbWFuZF9pZBgBIAEoCRIOCgZwYXVzZWQYAiABKAgSDgoGcmVhc29uGAMgASgJEhUKDWhvbGRfbGltaXRfbXMYBCABKA0SFgoOZHJhaW5fbGltaXRfbXMYBSABKA0iYgoKR2F0ZVJlcG9ydBISCgpjb21tYW5kX2lkGAEgASgJEg4KBnBhdXNlZBgCIAEoCBIPCgdkcmFpbmVkGAMgASgIEhEKCWluX2ZsaWdodBgEIAEoDRIMCgRoZWxkGAUgASgNIlkKDFBvbGljeVVwZGF0ZRINCgVtb2RlbBgBIAEoCRIPCgd2ZXJzaW9uGAIgASgDEikKCWVuZHBvaW50cxgDIAMoCzIWLm91dHJpZ2dlci52MS5FbmRwb2ludCI3CghFbmRwb2ludBILCgN1cmwYASABKAkSDwoHYXBpX2tleRgCIAEoCRINCgVtb2RlbBgDIAEoCSJTCgdCaW5kaW5nEhIKCnJvbGxvdXRfaWQYASABKAkSEgoKYXR0ZW1wdF9pZBgCIAEoCRISCgpzaWRlY2FyX2lkGAMgASgJEgwKBG1vZGUYBCABKAkiOAoNQmluZGluZ1VwZGF0ZRInCghiaW5kaW5ncxgBIAMoCzIVLm91dHJpZ2dlci52MS5CaW5kaW5nIqYBCg1TaWRlY2FyUmVwb3J0Eg0KBWNhbGxzGAEgASgEEhgKEGluY29tcGxldGVfY2FsbHMYAiABKAQSFwoPZHJvcHBlZF9yZWNvcmRzGAMgASgEEhMKC3Nwb29sX2J5dGVzGAQgASgEEhEKCWluX2ZsaWdodBgFIAEoDRIrCgdlbmdpbmVzGAYgAygLMhoub3V0cmlnZ2VyLnYxLkVuZ2luZUhlYWx0aCJuCgxFbmdpbmVIZWFsdGgSCwoDdXJsGAEgASgJEg8KB2hlYWx0aHkYAiABKAgSFgoOY2FuYXJ5X3Byb2JsZW0YAyABKAkSEwoLY2FuYXJ5X2RvbmUYBCABKAgSEwoLc3RyZWFtc19pZHMYBSABKAgyWgoMU2FtcGxlU3RyZWFtEkoKB0Nvbm5lY3QSHC5vdXRyaWdnZXIudjEuQ29ubmVjdFJlcXVlc3QaHS5vdXRyaWdnZXIudjEuQ29ubmVjdFJlc3BvbnNlKAEwAWIGcHJvdG8z", [file_outrigger_v1_record]);
+  fileDesc("CiBvdXRyaWdnZXIvdjEvc2FtcGxlX3N0cmVhbS5wcm90bxIMb3V0cmlnZ2VyLnYxIoQCCg5Db25uZWN0UmVxdWVzdBIkCgVoZWxsbxgBIAEoCzITLm91dHJpZ2dlci52MS5IZWxsb0gAEiYKBnJlY29yZBgCIAEoCzIULm91dHJpZ2dlci52MS5SZWNvcmRIABIvCgtnYXRlX3JlcG9ydBgDIAEoCzIYLm91dHJpZ2dlci52MS5HYXRlUmVwb3J0SAASNQoOc2lkZWNhcl9yZXBvcnQYBCABKAsyGy5vdXRyaWdnZXIudjEuU2lkZWNhclJlcG9ydEgAEjEKDGZsdXNoX3JlcG9ydBgFIAEoCzIZLm91dHJpZ2dlci52MS5GbHVzaFJlcG9ydEgAQgkKB21lc3NhZ2UivAIKD0Nvbm5lY3RSZXNwb25zZRIoCgd3ZWxjb21lGAEgASgLMhUub3V0cmlnZ2VyLnYxLldlbGNvbWVIABIgCgNhY2sYAiABKAsyES5vdXRyaWdnZXIudjEuQWNrSAASMQoMZ2F0ZV9jb21tYW5kGAMgASgLMhkub3V0cmlnZ2VyLnYxLkdhdGVDb21tYW5kSAASMwoNcG9saWN5X3VwZGF0ZRgEIAEoCzIaLm91dHJpZ2dlci52MS5Qb2xpY3lVcGRhdGVIABI1Cg5iaW5kaW5nX3VwZGF0ZRgFIAEoCzIbLm91dHJpZ2dlci52MS5CaW5kaW5nVXBkYXRlSAASMwoNZmx1c2hfcmVxdWVzdBgGIAEoCzIaLm91dHJpZ2dlci52MS5GbHVzaFJlcXVlc3RIAEIJCgdtZXNzYWdlIoABCgVIZWxsbxIYChBwcm90b2NvbF92ZXJzaW9uGAEgASgNEhIKCnNpZGVjYXJfaWQYAiABKAkSEAoIc3Bvb2xfaWQYAyABKAkSEwoLaGFybmVzc191cmwYBCABKAkSDwoHdmVyc2lvbhgFIAEoCRIRCglhY2tlZF9zZXEYBiABKAQicwoGUmVjb3JkEgsKA3NlcRgBIAEoBBIoCgRjYWxsGAIgASgLMhgub3V0cmlnZ2VyLnYxLkNhbGxSZWNvcmRIABIqCgVldmVudBgDIAEoCzIZLm91dHJpZ2dlci52MS5FdmVudFJlY29yZEgAQgYKBGJvZHki+gEKB1dlbGNvbWUSEQoJYWNrZWRfc2VxGAEgASgEEi4KB2NhcHR1cmUYAiABKAsyHS5vdXRyaWdnZXIudjEuQ2FwdHVyZVNldHRpbmdzEioKBnBvbGljeRgDIAEoCzIaLm91dHJpZ2dlci52MS5Qb2xpY3lVcGRhdGUSJwoEZ2F0ZRgEIAEoCzIZLm91dHJpZ2dlci52MS5HYXRlQ29tbWFuZBIcChR0b2tlbl9wdWJsaWNfa2V5X3BlbRgFIAEoCRInCghiaW5kaW5ncxgGIAMoCzIVLm91dHJpZ2dlci52MS5CaW5kaW5nEhAKCHN0b3JlX2lkGAcgASgJIrMBCg9DYXB0dXJlU2V0dGluZ3MSFAoMY2FwdHVyZV90ZXh0GAEgASgIEhoKEnJlZGFjdGlvbl9wYXR0ZXJucxgCIAMoCRIcChR0cmFpbl9vdmVycmlkZXNfanNvbhgDIAEoCRIbChNldmFsX292ZXJyaWRlc19qc29uGAQgASgJEhYKDnJlcXVpcmVfY2FuYXJ5GAUgASgIEhsKE2RlZHVwbGljYXRlX3JldHJpZXMYBiABKAgiEgoDQWNrEgsKA3NlcRgBIAEoBCJwCgtHYXRlQ29tbWFuZBISCgpjb21tYW5kX2lkGAEgASgJEg4KBnBhdXNlZBgCIAEoCBIOCgZyZWFzb24YAyABKAkSFQoNaG9sZF9saW1pdF9tcxgEIAEoDRIWCg5kcmFpbl9saW1pdF9tcxgFIAEoDSIgCgxGbHVzaFJlcXVlc3QSEAoIZmx1c2hfaWQYASABKAkiMQoLRmx1c2hSZXBvcnQSEAoIZmx1c2hfaWQYASABKAkSEAoIbGFzdF9zZXEYAiABKAQiYgoKR2F0ZVJlcG9ydBISCgpjb21tYW5kX2lkGAEgASgJEg4KBnBhdXNlZBgCIAEoCBIPCgdkcmFpbmVkGAMgASgIEhEKCWluX2ZsaWdodBgEIAEoDRIMCgRoZWxkGAUgASgNIlkKDFBvbGljeVVwZGF0ZRINCgVtb2RlbBgBIAEoCRIPCgd2ZXJzaW9uGAIgASgDEikKCWVuZHBvaW50cxgDIAMoCzIWLm91dHJpZ2dlci52MS5FbmRwb2ludCI3CghFbmRwb2ludBILCgN1cmwYASABKAkSDwoHYXBpX2tleRgCIAEoCRINCgVtb2RlbBgDIAEoCSJTCgdCaW5kaW5nEhIKCnJvbGxvdXRfaWQYASABKAkSEgoKYXR0ZW1wdF9pZBgCIAEoCRISCgpzaWRlY2FyX2lkGAMgASgJEgwKBG1vZGUYBCABKAkiOAoNQmluZGluZ1VwZGF0ZRInCghiaW5kaW5ncxgBIAMoCzIVLm91dHJpZ2dlci52MS5CaW5kaW5nIqYBCg1TaWRlY2FyUmVwb3J0Eg0KBWNhbGxzGAEgASgEEhgKEGluY29tcGxldGVfY2FsbHMYAiABKAQSFwoPZHJvcHBlZF9yZWNvcmRzGAMgASgEEhMKC3Nwb29sX2J5dGVzGAQgASgEEhEKCWluX2ZsaWdodBgFIAEoDRIrCgdlbmdpbmVzGAYgAygLMhoub3V0cmlnZ2VyLnYxLkVuZ2luZUhlYWx0aCJuCgxFbmdpbmVIZWFsdGgSCwoDdXJsGAEgASgJEg8KB2hlYWx0aHkYAiABKAgSFgoOY2FuYXJ5X3Byb2JsZW0YAyABKAkSEwoLY2FuYXJ5X2RvbmUYBCABKAgSEwoLc3RyZWFtc19pZHMYBSABKAgyWgoMU2FtcGxlU3RyZWFtEkoKB0Nvbm5lY3QSHC5vdXRyaWdnZXIudjEuQ29ubmVjdFJlcXVlc3QaHS5vdXRyaWdnZXIudjEuQ29ubmVjdFJlc3BvbnNlKAEwAWIGcHJvdG8z", [file_outrigger_v1_record]);
 
 /**
  * @generated from message outrigger.v1.ConnectRequest
@@ -45,6 +45,12 @@ export type ConnectRequest = Message<"outrigger.v1.ConnectRequest"> & {
      */
     value: SidecarReport;
     case: "sidecarReport";
+  } | {
+    /**
+     * @generated from field: outrigger.v1.FlushReport flush_report = 5;
+     */
+    value: FlushReport;
+    case: "flushReport";
   } | { case: undefined; value?: undefined };
 };
 
@@ -92,6 +98,12 @@ export type ConnectResponse = Message<"outrigger.v1.ConnectResponse"> & {
      */
     value: BindingUpdate;
     case: "bindingUpdate";
+  } | {
+    /**
+     * @generated from field: outrigger.v1.FlushRequest flush_request = 6;
+     */
+    value: FlushRequest;
+    case: "flushRequest";
   } | { case: undefined; value?: undefined };
 };
 
@@ -356,6 +368,49 @@ export const GateCommandSchema: GenMessage<GateCommand> = /*@__PURE__*/
   messageDesc(file_outrigger_v1_sample_stream, 7);
 
 /**
+ * Asks how far the spool is: an attempt that has ended is complete once that is durable.
+ *
+ * @generated from message outrigger.v1.FlushRequest
+ */
+export type FlushRequest = Message<"outrigger.v1.FlushRequest"> & {
+  /**
+   * @generated from field: string flush_id = 1;
+   */
+  flushId: string;
+};
+
+/**
+ * Describes the message outrigger.v1.FlushRequest.
+ * Use `create(FlushRequestSchema)` to create a new message.
+ */
+export const FlushRequestSchema: GenMessage<FlushRequest> = /*@__PURE__*/
+  messageDesc(file_outrigger_v1_sample_stream, 8);
+
+/**
+ * @generated from message outrigger.v1.FlushReport
+ */
+export type FlushReport = Message<"outrigger.v1.FlushReport"> & {
+  /**
+   * @generated from field: string flush_id = 1;
+   */
+  flushId: string;
+
+  /**
+   * Sequence number of the last spooled record when the request came.
+   *
+   * @generated from field: uint64 last_seq = 2;
+   */
+  lastSeq: bigint;
+};
+
+/**
+ * Describes the message outrigger.v1.FlushReport.
+ * Use `create(FlushReportSchema)` to create a new message.
+ */
+export const FlushReportSchema: GenMessage<FlushReport> = /*@__PURE__*/
+  messageDesc(file_outrigger_v1_sample_stream, 9);
+
+/**
  * @generated from message outrigger.v1.GateReport
  */
 export type GateReport = Message<"outrigger.v1.GateReport"> & {
@@ -390,7 +445,7 @@ export type GateReport = Message<"outrigger.v1.GateReport"> & {
  * Use `create(GateReportSchema)` to create a new message.
  */
 export const GateReportSchema: GenMessage<GateReport> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_sample_stream, 8);
+  messageDesc(file_outrigger_v1_sample_stream, 10);
 
 /**
  * @generated from message outrigger.v1.PolicyUpdate
@@ -417,7 +472,7 @@ export type PolicyUpdate = Message<"outrigger.v1.PolicyUpdate"> & {
  * Use `create(PolicyUpdateSchema)` to create a new message.
  */
 export const PolicyUpdateSchema: GenMessage<PolicyUpdate> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_sample_stream, 9);
+  messageDesc(file_outrigger_v1_sample_stream, 11);
 
 /**
  * @generated from message outrigger.v1.Endpoint
@@ -450,7 +505,7 @@ export type Endpoint = Message<"outrigger.v1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_sample_stream, 10);
+  messageDesc(file_outrigger_v1_sample_stream, 12);
 
 /**
  * A harness that carries no token is known by the binding of its sidecar.
@@ -488,7 +543,7 @@ export type Binding = Message<"outrigger.v1.Binding"> & {
  * Use `create(BindingSchema)` to create a new message.
  */
 export const BindingSchema: GenMessage<Binding> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_sample_stream, 11);
+  messageDesc(file_outrigger_v1_sample_stream, 13);
 
 /**
  * @generated from message outrigger.v1.BindingUpdate
@@ -505,7 +560,7 @@ export type BindingUpdate = Message<"outrigger.v1.BindingUpdate"> & {
  * Use `create(BindingUpdateSchema)` to create a new message.
  */
 export const BindingUpdateSchema: GenMessage<BindingUpdate> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_sample_stream, 12);
+  messageDesc(file_outrigger_v1_sample_stream, 14);
 
 /**
  * Sent on change and at least every 10 s; counts since the sidecar started.
@@ -549,7 +604,7 @@ export type SidecarReport = Message<"outrigger.v1.SidecarReport"> & {
  * Use `create(SidecarReportSchema)` to create a new message.
  */
 export const SidecarReportSchema: GenMessage<SidecarReport> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_sample_stream, 13);
+  messageDesc(file_outrigger_v1_sample_stream, 15);
 
 /**
  * @generated from message outrigger.v1.EngineHealth
@@ -588,7 +643,7 @@ export type EngineHealth = Message<"outrigger.v1.EngineHealth"> & {
  * Use `create(EngineHealthSchema)` to create a new message.
  */
 export const EngineHealthSchema: GenMessage<EngineHealth> = /*@__PURE__*/
-  messageDesc(file_outrigger_v1_sample_stream, 14);
+  messageDesc(file_outrigger_v1_sample_stream, 16);
 
 /**
  * The one stream between a sidecar and the controller.
