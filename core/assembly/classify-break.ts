@@ -58,7 +58,8 @@ function startsWithText(after: Int32Array, before: Int32Array, decode: DecodeIds
 }
 
 function isTemplateChange(before: Int32Array, after: Int32Array): boolean {
-  if (before.length <= 2) return true;
+  // Only the last token differs: the end token, or none at all.
+  if (before.length === 1) return true;
   const kept = longestSuffixAtStart(before, after);
   if (kept >= 2 || (kept === 1 && before.length <= MAX_INSERTED_TOKENS)) return true;
   const inserted = findIds(after.subarray(0, before.length + MAX_INSERTED_TOKENS), before);
