@@ -1,5 +1,7 @@
+import { join } from "node:path";
 import { Tokenizer } from "@huggingface/tokenizers";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
+import { missingModelFile, parseJsonFile, readOptionalFile } from "./model-files.ts";
 
 /** What the policy server needs of a tokenizer: exact ids in, exact bytes out. */
 export interface PolicyTokenizer {
@@ -16,6 +18,21 @@ export interface PolicyTokenizer {
   /** Added tokens are whole texts: they end a half-finished UTF-8 character before them. */
   isAdded(id: number): boolean;
   idOf(token: string): number | undefined;
+  /** All of it, special tokens too: for showing what the model saw. */
+  decode(ids: readonly number[]): string;
+}
+
+/** The tokenizer of a model directory, without its weights. */
+export async function loadPolicyTokenizer(directory: string): Promise<PolicyTokenizer> {
+  const read = async (name: string): Promise<unknown> => {
+    const path = join(directory, name);
+    const contents = await readOptionalFile(path);
+    return contents === undefined ? undefined : parseJsonFile(contents, path);
+  };
+  const json = await read("tokenizer.json");
+  const path = join(directory, "tokenizer.json");
+  if (json === undefined) throw missingModelFile(`${path} does not exist`);
+  return openPolicyTokenizer(json, (await read("tokenizer_config.json")) ?? {}, path);
 }
 
 type Alphabet = "byte-level" | "byte-fallback";
@@ -48,23 +65,25 @@ export function openPolicyTokenizer(
   for (const id of vocab.values()) idCount = Math.max(idCount, id + 1);
   const bytes = new Map<number, Uint8Array>();
   const isAdded = (id: number): boolean => added.has(id);
+  const bytesOf = (id: number): Uint8Array => {
+    let known = bytes.get(id);
+    if (known === undefined) {
+      known = tokenBytes(tokenizer.id_to_token(id), isAdded(id) ? "text" : alphabet);
+      bytes.set(id, known);
+    }
+    return known;
+  };
   return {
     idCount,
     encode: (text, addSpecialTokens) =>
       text === ""
         ? new Int32Array(0)
         : Int32Array.from(tokenizer.encode(text, { add_special_tokens: addSpecialTokens }).ids),
-    bytesOf: (id) => {
-      let known = bytes.get(id);
-      if (known === undefined) {
-        known = tokenBytes(tokenizer.id_to_token(id), isAdded(id) ? "text" : alphabet);
-        bytes.set(id, known);
-      }
-      return known;
-    },
+    bytesOf,
     isSpecial: (id) => added.get(id)?.special === true,
     isAdded,
     idOf: (token) => vocab.get(token),
+    decode: (ids) => Buffer.concat(ids.map(bytesOf)).toString(),
   };
 }
 

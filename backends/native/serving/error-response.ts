@@ -17,6 +17,7 @@ const statusOf: Readonly<Record<string, readonly [status: number, type: string]>
   "bad-request": [400, "BadRequestError"],
   "context-overflow": [400, "BadRequestError"],
   "chat-template-refused": [400, "BadRequestError"],
+  unauthenticated: [401, "AuthenticationError"],
   "body-too-large": [413, "RequestEntityTooLarge"],
   "not-found": [404, "NotFoundError"],
   "queue-full": [503, "ServiceUnavailableError"],

@@ -11,6 +11,8 @@ export interface PolicyServerOptions extends PolicyRoutesOptions {
   /** 0 asks for a free one. */
   readonly port: number;
   readonly log: Logger;
+  /** Callers must send `Authorization: Bearer KEY`; undefined asks for nothing. */
+  readonly apiKey?: string | undefined;
 }
 
 export interface PolicyServer {
@@ -30,7 +32,7 @@ export interface PolicyServer {
 export async function openPolicyServer(options: PolicyServerOptions): Promise<PolicyServer> {
   const routes = policyRoutes(options);
   const server = createServer((request, response) => {
-    void answer(routes, request, response, options.log);
+    void answer(routes, request, response, options);
   });
   // Responses may think for minutes before their first byte; clients set their own limits.
   server.requestTimeout = 0;
@@ -73,7 +75,7 @@ async function answer(
   routes: ReadonlyMap<string, Handler>,
   request: IncomingMessage,
   response: ServerResponse,
-  log: Logger,
+  { log, apiKey }: Pick<PolicyServerOptions, "log" | "apiKey">,
 ): Promise<void> {
   const abort = new AbortController();
   response.on("close", () => {
@@ -89,6 +91,7 @@ async function answer(
         origin: "harness",
       });
     }
+    if (!path.startsWith("/health")) checkKey(request, apiKey);
     await handler({ request, response, signal: abort.signal });
   } catch (error) {
     if (abort.signal.aborted) return;
@@ -99,4 +102,11 @@ async function answer(
       response.end("data: [DONE]\n\n");
     } else sendJson(response, status, body, headers);
   }
+}
+
+function checkKey(request: IncomingMessage, apiKey: string | undefined): void {
+  if (apiKey === undefined || request.headers.authorization === `Bearer ${apiKey}`) return;
+  throw new OutriggerError("unauthenticated", "the API key is missing or wrong", {
+    origin: "user",
+  });
 }

@@ -1,0 +1,120 @@
+import process from "node:process";
+import { Command } from "commander";
+import { nativeConfigSchema } from "../../backends/native/native-config.ts";
+import { loadConfig } from "../../runtime/load-config.ts";
+import { openLog } from "../../runtime/log.ts";
+import { listenForShutdown } from "../../runtime/shutdown.ts";
+import { watchParent } from "../../runtime/watch-parent.ts";
+
+interface NativeFlags {
+  readonly config?: string;
+  readonly model?: string;
+  readonly state?: string;
+  readonly host?: string;
+  readonly policyPort?: number;
+  readonly grpcPort?: number;
+  readonly policyUrl?: string;
+  readonly modelName?: string;
+  readonly compute?: string;
+  readonly threads?: number;
+  readonly seed?: number;
+  readonly slots?: number;
+  readonly maxLength?: number;
+  readonly logLevel?: string;
+  readonly printConfig?: boolean;
+  readonly exitWithParent?: boolean;
+}
+
+/** How long running responses and a running update may take to end after SIGTERM. */
+const graceMs = 20_000;
+
+/** `outrigger backend native`: trains and serves a policy until SIGTERM or SIGINT. */
+export function backendCommand(): Command {
+  return new Command("backend").addCommand(nativeCommand());
+}
+
+function nativeCommand(): Command {
+  return new Command("native")
+    .description("Train a Llama or Qwen2 model in this process and serve it as the policy.")
+    .option("-c, --config <file>", "YAML or JSON configuration file")
+    .option("-m, --model <dir>", "Hugging Face model directory of the start policy")
+    .option("-s, --state <dir>", "where weights, optimizer state and checkpoints are kept")
+    .option("--host <address>", "address to listen on (default 127.0.0.1)")
+    .option(
+      "--policy-port <number>",
+      "port of the policy; 0 takes any free one (default 0)",
+      Number,
+    )
+    .option("--grpc-port <number>", "port of the trainer; 0 takes any free one (default 0)", Number)
+    .option("--policy-url <url>", "policy URL to give to the controller, up to and including /v1")
+    .option("--model-name <name>", "name of the served model (default: the model directory's)")
+    .option(
+      "--compute <name>",
+      "what to calculate with: auto, ort, ort-cpu, ort-webgpu, ort-cuda, tfjs, tfjs-node-gpu, tfjs-node, tfjs-wasm, tfjs-js (default auto)",
+    )
+    .option("--threads <number>", "threads of the compute library (default: all)", Number)
+    .option("--seed <number>", "seed of sampling (default 0)", Number)
+    .option("--slots <number>", "sequences decoded at once (default 64)", Number)
+    .option("--max-length <number>", "longest context in tokens (default: the model's)", Number)
+    .option("--log-level <level>", "trace, debug, info, warn, error or silent")
+    .option("--exit-with-parent", "end when standard input closes, that is when the parent dies")
+    .option("--print-config", "print every value with its source, and end")
+    .addHelpText(
+      "after",
+      `
+Every value can also be set in the file or as OUTRIGGER_BACKEND_<PATH>; the key that callers must
+send is OUTRIGGER_BACKEND_API_KEY, needed where --host is not loopback.
+
+Example:
+  outrigger backend native --model ./policy --state ./state --policy-port 8000 --grpc-port 8001`,
+    )
+    .action(async (flags: NativeFlags) => run(flags));
+}
+
+async function run(flags: NativeFlags): Promise<void> {
+  const { config: file, printConfig, exitWithParent, ...values } = flags;
+  const loaded = loadConfig(nativeConfigSchema, {
+    file,
+    environment: process.env,
+    environmentPrefix: "BACKEND",
+    flags: values,
+  });
+  if (printConfig === true) {
+    process.stdout.write(`${loaded.print()}\n`);
+    return;
+  }
+  const { config } = loaded;
+  const log = openLog({ level: config.logLevel, process: "native-backend" });
+  const shutdown = listenForShutdown((name) => log.info({ signal: name }, "draining"));
+  // Loaded late, so that --help and --print-config need no compute library.
+  const [{ startNativeProcess }, { openOrtCompute }] = await Promise.all([
+    import("../../backends/native/native-process.ts"),
+    import("../../backends/native/compute/ort/open-ort-compute.ts"),
+  ]);
+  const native = await startNativeProcess({
+    config,
+    log,
+    openCompute: async (model, weights, { threads }) => ({
+      compute: await openOrtCompute(
+        model.config,
+        weights,
+        threads === undefined ? {} : { threads },
+      ),
+      reason: "onnxruntime-node on the CPU",
+    }),
+  });
+  const { policyUrl, policyPort, grpcPort, compute, computeReason, version } = native;
+  const listening = { policyUrl, policyPort, grpcPort, compute, computeReason, version };
+  process.stdout.write(`${JSON.stringify({ event: "listening", ...listening })}\n`);
+  log.info(listening, "listening");
+  const stopWatching =
+    exitWithParent === true ? watchParent(() => process.exit(0)) : () => undefined;
+  await new Promise<void>((resolve) => {
+    shutdown.signal.addEventListener("abort", () => resolve(), { once: true });
+    if (shutdown.signal.aborted) resolve();
+  });
+  stopWatching();
+  await native.close(graceMs);
+  shutdown.release();
+  log.info("stopped");
+}
