@@ -37,9 +37,7 @@ const referenceBackward = (weights: Reference64Weights, config: ModelConfig): Fl
 const gradientsOf = (weights: Reference64Weights) =>
   new Map(Array.from(weights, ([name, w]) => [name, { data: w.grad.slice() }]));
 
-it.each(skippedImplementations)("$name is not tested here: $reason", ({ reason }) => {
-  expect(reason).not.toBe("");
-});
+for (const { name, reason } of skippedImplementations) it.skip(`${name} (${reason})`);
 
 const cases = computeImplementations.flatMap((implementation) =>
   [qwenConfig, llamaConfig].map((config) => ({

@@ -1,8 +1,8 @@
 import type { ModelConfig } from "../../model/model-config.ts";
+import { causalMask } from "../causal-mask.ts";
 import type { DecodeStep, DecodeStepResult, Kernels } from "../kernels.ts";
 import type { ParameterStore } from "../parameter-store.ts";
 import { type RopeTable, ropeTable } from "../rope-table.ts";
-import { causalMask } from "./causal-mask.ts";
 import { decodeGraph } from "./decode-graph.ts";
 import { type OrtSessionOptions, openOrtSession } from "./ort-session.ts";
 import { createScratchPool, type ScratchPool } from "./scratch-pool.ts";

@@ -1,11 +1,11 @@
 import ort from "onnxruntime-node";
 import type { ModelConfig } from "../../model/model-config.ts";
 import { embeddingName } from "../../model/parameter-shapes.ts";
+import { causalMask } from "../causal-mask.ts";
 import type { Kernels } from "../kernels.ts";
 import { addEmbeddingGradient, addInto, type ParameterStore } from "../parameter-store.ts";
 import { type RopeTable, ropeTable } from "../rope-table.ts";
 import type { PaddedBatch } from "../row-batches.ts";
-import { causalMask } from "./causal-mask.ts";
 import { type OrtSession, type OrtSessionOptions, openOrtSession } from "./ort-session.ts";
 import { createScratchPool, type ScratchPool } from "./scratch-pool.ts";
 import { type Feeds, f32, i32, parameterFeeds } from "./tensors.ts";
