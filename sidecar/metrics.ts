@@ -26,24 +26,19 @@ const seconds = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 
 export function createMetrics(read: () => GaugeReadings): SidecarMetrics {
   const registry = new Registry();
   const registers = [registry];
-  const calls = new Counter({
-    name: "outrigger_sidecar_calls_total",
-    help: "Model calls that reached an engine, by how they ended",
-    labelNames: ["dialect", "stream_mode", "outcome"] as const,
-    registers,
-  });
-  const incomplete = new Counter({
-    name: "outrigger_sidecar_incomplete_choices_total",
-    help: "Choices that cannot be trained on, by reason",
-    labelNames: ["reason"] as const,
-    registers,
-  });
-  const tokens = new Counter({
-    name: "outrigger_sidecar_tokens_total",
-    help: "Captured tokens",
-    labelNames: ["kind"] as const,
-    registers,
-  });
+  const calls = createTally(
+    registry,
+    "calls_total",
+    "Model calls that reached an engine, by how they ended",
+    ["dialect", "stream_mode", "outcome"],
+  );
+  const incomplete = createTally(
+    registry,
+    "incomplete_choices_total",
+    "Choices that cannot be trained on, by reason",
+    ["reason"],
+  );
+  const tokens = createTally(registry, "tokens_total", "Captured tokens", ["kind"]);
   const refusals = new Counter({
     name: "outrigger_sidecar_refusals_total",
     help: "Requests that the sidecar itself refused, by reason",
@@ -73,19 +68,19 @@ export function createMetrics(read: () => GaugeReadings): SidecarMetrics {
   return {
     noteCall: (call, wasKept) => {
       callCount += 1;
-      const { dialect, streamMode: stream_mode, timing } = call;
-      calls.inc({ dialect, stream_mode, outcome: callOutcome(call) });
+      const { dialect, streamMode, timing } = call;
+      calls.add(1, dialect, streamMode, callOutcome(call));
       if (!wasKept) lost.inc();
       if (timing.sentAtMs !== undefined && timing.firstByteAtMs !== undefined)
         firstByte.observe((timing.firstByteAtMs - timing.sentAtMs) / 1000);
       duration.observe((timing.finishedAtMs - timing.receivedAtMs) / 1000);
-      tokens.inc({ kind: "prompt" }, call.promptIds?.length ?? 0);
+      tokens.add(call.promptIds?.length ?? 0, "prompt");
       let isIncomplete = false;
       for (const choice of call.choices) {
-        tokens.inc({ kind: "response" }, choice.responseIds?.length ?? 0);
+        tokens.add(choice.responseIds?.length ?? 0, "response");
         if (choice.complete) continue;
         isIncomplete = true;
-        incomplete.inc({ reason: choice.incompleteReason ?? "unknown" });
+        incomplete.add(1, choice.incompleteReason ?? "unknown");
       }
       if (isIncomplete) incompleteCount += 1;
     },
@@ -98,6 +93,42 @@ export function createMetrics(read: () => GaugeReadings): SidecarMetrics {
     },
     text: () => registry.metrics(),
     contentType: registry.contentType,
+  };
+}
+
+interface Tally {
+  add(amount: number, ...labels: readonly string[]): void;
+}
+
+/** A counter whose labels are put together when it is read, not on every call. */
+function createTally(
+  registry: Registry,
+  name: string,
+  help: string,
+  labelNames: readonly string[],
+): Tally {
+  const counts = new Map<string, number>();
+  new Counter({
+    name: `outrigger_sidecar_${name}`,
+    help,
+    labelNames,
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const [key, count] of counts) {
+        const values = key.split("\n");
+        this.inc(
+          Object.fromEntries(labelNames.map((label, index) => [label, values[index] ?? ""])),
+          count,
+        );
+      }
+    },
+  });
+  return {
+    add: (amount, ...labels) => {
+      const key = labels.length === 1 ? (labels[0] as string) : labels.join("\n");
+      counts.set(key, (counts.get(key) ?? 0) + amount);
+    },
   };
 }
 

@@ -72,7 +72,7 @@ export const sidecarConfigSchema = z.strictObject({
       maxRequestBytes: bytes.default(64 * 1024 ** 2),
       maxResponseBytes: bytes.default(256 * 1024 ** 2),
       maxReplayBytes: bytes.default(256 * 1024),
-      maxRecentBytes: bytes.default(32 * 1024 ** 2),
+      maxRecentBytes: bytes.default(8 * 1024 ** 2),
       pressureHoldMs: milliseconds.default(30_000),
     })
     .prefault({}),

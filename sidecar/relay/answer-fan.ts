@@ -52,6 +52,10 @@ export class AnswerFan {
     return { status: this.#head.status, headers: this.#head.headers, chunks: this.#chunks };
   }
 
+  forgetLog(): void {
+    this.#chunks = undefined;
+  }
+
   join(reply: HarnessReply): void {
     this.#replies.push(reply);
     reply.onClosed = () => {

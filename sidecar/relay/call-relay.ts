@@ -38,7 +38,9 @@ export class CallRelay implements RetriableCall {
   readonly #request: RelayedRequest;
   readonly #fan: AnswerFan;
   readonly #reply: HarnessReply;
-  readonly #gone = new AbortController();
+  /** Only a held call needs one. */
+  #gone: AbortController | undefined;
+  #isGone = false;
   readonly #joined: JoinedRequest[] = [];
   #plan: PlannedCall | undefined;
   #engine: Engine | undefined;
@@ -127,8 +129,7 @@ export class CallRelay implements RetriableCall {
 
   /** The grace of a shutdown is over. */
   destroy(): void {
-    this.#attempt?.abort();
-    this.#gone.abort();
+    this.#noteAllClosed();
     this.#fan.breakOff();
   }
 
@@ -164,12 +165,13 @@ export class CallRelay implements RetriableCall {
     if (this.#context.capture().requiresCanary && engines.isProbing) {
       await engines.probed(this.#context.limits.canaryWaitMs);
     }
-    if (this.#gone.signal.aborted) return undefined;
+    if (this.#isGone) return undefined;
     const passage = gate.tryEnter();
     if (passage !== undefined) return passage;
     // Planned before it waits: only then can the dialect keep the harness's stream alive.
     const [engine] = engines.engines;
     if (engine !== undefined && this.#makePlan(engine) === undefined) return undefined;
+    this.#gone ??= new AbortController();
     const admission = await gate.enter(this.#gone.signal, this.#heldMs);
     this.#heldMs = admission.heldMs;
     if (admission.kind === "admitted") return admission.passage;
@@ -278,8 +280,9 @@ export class CallRelay implements RetriableCall {
   }
 
   #noteAllClosed(): void {
+    this.#isGone = true;
     this.#attempt?.abort();
-    this.#gone.abort();
+    this.#gone?.abort();
   }
 
   #finish(): void {
@@ -289,6 +292,8 @@ export class CallRelay implements RetriableCall {
     if (attempt?.sentAtMs === undefined) return;
     const finished = this.#buildRecord(attempt);
     this.#finished = finished;
+    // A delivered answer is never replayed.
+    if (this.#reply.isDelivered) this.#fan.forgetLog();
     this.#context.record(finished);
     for (const request of this.#joined) {
       if (request.reply.isClosed) this.#recordReplay(request, finished);

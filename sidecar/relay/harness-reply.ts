@@ -9,6 +9,7 @@ export class HarnessReply {
   #isDelivered = false;
   #isClosed = false;
   #isComplete = false;
+  #awaitsDrain = false;
   onClosed: (() => void) | undefined;
   /** For the owner of this reply, after `onClosed`. */
   onSettled: (() => void) | undefined;
@@ -25,7 +26,6 @@ export class HarnessReply {
       this.#isClosed = true;
       this.onClosed?.();
     });
-    response.on("drain", () => this.onDrain?.());
     // A write that fails is a harness that went away: `close` says so.
     response.on("error", ignore);
   }
@@ -71,8 +71,15 @@ export class HarnessReply {
 
   /** False when the harness reads more slowly than the engine writes; `onDrain` follows. */
   write(bytes: Buffer): boolean {
-    if (this.#isClosed || bytes.length === 0) return true;
-    return this.#response.write(bytes);
+    if (this.#isClosed || bytes.length === 0 || this.#response.write(bytes)) return true;
+    if (!this.#awaitsDrain) {
+      this.#awaitsDrain = true;
+      this.#response.once("drain", () => {
+        this.#awaitsDrain = false;
+        this.onDrain?.();
+      });
+    }
+    return false;
   }
 
   /** Ends it cleanly; after this, and only then, it can count as delivered. */

@@ -14,7 +14,7 @@ interface Entry<C extends EarlierCall> {
 }
 
 /** Ended calls kept per rollout and route: enough for the retries of parallel calls. */
-const maxEndedPerKey = 8;
+const maxEndedPerKey = 4;
 
 /**
  * The calls that a retry may mean: those in flight, and recently ended ones. Bounded by bytes, by
