@@ -20,6 +20,7 @@ import {
 import type { Logger } from "../../runtime/log.ts";
 import { sleep } from "../../runtime/sleep.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
+import { compileOperatorRules } from "../redaction/operator-rules.ts";
 import { createRedactor, type Redactor } from "../redaction/redactor.ts";
 import { createLostRecords } from "./lost-records.ts";
 import { reconnectDelayMs } from "./reconnect-delay.ts";
@@ -154,7 +155,10 @@ class SpoolingUplink implements Uplink {
   readonly #encoder = createRecordEncoder();
   readonly #stop = new AbortController();
   readonly #loop: Promise<void>;
+  readonly #eventRedactor = createRedactor();
+  /** Undefined while text is not captured. */
   #redactor: Redactor | undefined;
+  #settingsCount = 0;
   #connection: UplinkConnection | undefined;
   #isConnected = false;
   #hasPressure = false;
@@ -192,7 +196,7 @@ class SpoolingUplink implements Uplink {
   }
 
   event(event: SidecarEvent): RecordOutcome {
-    const dataJson = this.#redactor?.redactText(event.dataJson) ?? event.dataJson;
+    const dataJson = (this.#redactor ?? this.#eventRedactor).redactText(event.dataJson);
     const value = create(EventRecordSchema, { ...event, dataJson });
     return this.#append({ case: "event", value }, true);
   }
@@ -362,12 +366,20 @@ class SpoolingUplink implements Uplink {
     this.#sendSidecarReport();
   }
 
-  #applySettings(welcome: Welcome): void {
-    const { capture } = welcome;
-    this.#redactor =
-      capture?.captureText === true
-        ? createRedactor({ patterns: capture.redactionPatterns, log: this.#options.log })
-        : undefined;
+  #applySettings({ capture }: Welcome): void {
+    this.#redactor = undefined;
+    this.#settingsCount += 1;
+    const settings = this.#settingsCount;
+    if (capture?.captureText !== true) return;
+    compileOperatorRules(capture.redactionPatterns).then(
+      (rules) => {
+        if (settings === this.#settingsCount) this.#redactor = createRedactor(rules);
+      },
+      (error: Error) => {
+        // Rather no text than text with what the operator wanted out of it.
+        this.#options.log.error({ err: error }, "text is not captured");
+      },
+    );
   }
 
   #command(message: ConnectResponse["message"]): void {
