@@ -8,14 +8,20 @@ export type LogLevel = (typeof logLevels)[number];
 /** Paths that are never written, wherever they occur one level deep. */
 const secretPaths = ["token", "apiKey", "authorization", "privateKey", "secret", "password"];
 
-/** Structured JSON log on stderr; stdout belongs to the command's own output. */
-export function openLog(options: { readonly level: LogLevel; readonly process: string }): Logger {
+/**
+ * Structured JSON log on stderr, or appended to a file; stdout belongs to the command's own output.
+ */
+export function openLog(options: {
+  readonly level: LogLevel;
+  readonly process: string;
+  readonly file?: string;
+}): Logger {
   return pino(
     {
       level: options.level,
       base: { process: options.process, pid: process.pid },
       redact: { paths: secretPaths.flatMap((p) => [p, `*.${p}`]), censor: "***" },
     },
-    pino.destination({ dest: 2, sync: true }),
+    pino.destination({ dest: options.file ?? 2, sync: true }),
   );
 }

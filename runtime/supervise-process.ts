@@ -20,6 +20,8 @@ export interface SupervisedSpec {
   readonly graceMs: number;
   readonly log: Logger;
   now(): number;
+  /** After each start, the first one included. */
+  onStarted?(pid: number): void;
   /** After an unexpected end, before the restart. */
   onCrash?(how: string): void;
   /** After a restart has become ready. */
@@ -112,11 +114,14 @@ export class SupervisedProcess {
     const child = spawn(program as string, args, {
       env: { ...environment },
       stdio: ["pipe", output, output],
+      // Its own process group: Ctrl-C on a terminal is for this process to pass on.
+      detached: true,
     });
     closeSync(output);
     child.stdin?.on("error", () => undefined);
     log.debug({ child: name, childPid: child.pid }, "started");
     this.#child = child;
+    if (child.pid !== undefined) this.#spec.onStarted?.(child.pid);
     return child;
   }
 

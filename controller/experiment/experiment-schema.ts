@@ -94,11 +94,61 @@ const reward = z.union([
   }),
 ]);
 
-const advantage = z.strictObject({
-  kind: z
-    .enum(["grpo", "dr-grpo", "rloo", "reinforce-plus-plus", "reinforce-plus-plus-baseline"])
-    .default("grpo"),
-});
+const credit = z.discriminatedUnion("kind", [
+  z.strictObject({ kind: z.literal("outcome") }),
+  z.strictObject({ kind: z.literal("per-turn"), discount: z.number().min(0).max(1).default(1) }),
+]);
+const epsilon = z.number().positive().optional();
+const advantages = z.discriminatedUnion("estimator", [
+  z.strictObject({
+    estimator: z.enum(["grpo", "dr-grpo", "rloo"]),
+    epsilon,
+    credit: credit.optional(),
+  }),
+  z.strictObject({
+    estimator: z.enum(["reinforce-plus-plus", "reinforce-plus-plus-baseline"]),
+    credit: credit.optional(),
+  }),
+  z.strictObject({
+    estimator: z.literal("gigpo"),
+    discount: z.number().min(0).max(1).optional(),
+    stepWeight: z.number().nonnegative().optional(),
+    normalises: z.boolean().optional(),
+    epsilon,
+  }),
+  z.strictObject({
+    estimator: z.enum([
+      "verl-grpo",
+      "verl-grpo-no-std",
+      "verl-rloo",
+      "verl-reinforce-plus-plus",
+      "verl-reinforce-plus-plus-baseline",
+    ]),
+    epsilon,
+    gamma: z.number().min(0).max(1).optional(),
+  }),
+]);
+
+const weighting = z.discriminatedUnion("kind", [
+  z.strictObject({
+    kind: z.enum([
+      "rollout-mean",
+      "token-mean",
+      "call-mean",
+      "verl-token-mean",
+      "verl-token-sum",
+      "trl-bnpo",
+      "trl-dapo",
+      "verl-seq-mean-token-mean",
+      "verl-seq-mean-token-sum",
+      "trl-grpo",
+    ]),
+  }),
+  z.strictObject({
+    kind: z.enum(["constant-norm", "verl-seq-mean-token-sum-norm", "trl-dr-grpo"]),
+    normTokens: z.int().min(1).describe("L: usually the longest response allowed."),
+  }),
+]);
 
 /** `clipLow` and `clipHigh` bound the ratio itself, as in core/trainer-backend.ts. */
 const loss = z.discriminatedUnion("kind", [
@@ -134,15 +184,19 @@ const correction = z.discriminatedUnion("kind", [
 ]);
 
 const algorithm = z.strictObject({
-  advantage: advantage.prefault({}),
-  weights: z
-    .discriminatedUnion("kind", [
-      z.strictObject({ kind: z.literal("rollout-mean") }),
-      z.strictObject({ kind: z.literal("token-mean") }),
-      z.strictObject({ kind: z.literal("call-mean") }),
-      z.strictObject({ kind: z.literal("constant"), length: z.int().min(1) }),
-    ])
-    .default({ kind: "rollout-mean" }),
+  advantages: advantages.default({ estimator: "grpo" }),
+  weighting: weighting.default({ kind: "rollout-mean" }),
+  dropsZeroSignalGroups: z
+    .boolean()
+    .default(false)
+    .describe("Leave groups out of the step whose rewards are all equal."),
+  includeSideCalls: z.boolean().default(false),
+  maxRowTokens: z
+    .int()
+    .min(2)
+    .optional()
+    .describe("Longest training row; default: what the backend can take."),
+  overLength: z.enum(["truncate", "drop-call", "drop-row"]).default("truncate"),
   loss: loss.prefault({ kind: "ppo" }),
   correction: correction.default({ kind: "none" }),
   klCoefficient: z.number().nonnegative().default(0),
@@ -161,6 +215,17 @@ const schedule = z.strictObject({
   groupSize: count.default(8),
   maxStalenessSteps: z.int().min(0).max(1000).default(2).describe("Not used by sync."),
   onStale: z.enum(["wait", "drop"]).default("wait"),
+  tail: z
+    .discriminatedUnion("kind", [
+      z.strictObject({ kind: z.literal("wait") }),
+      z.strictObject({
+        kind: z.literal("cut"),
+        minFinishedShare: z.number().min(0).max(1).default(0.75),
+        graceMs: z.int().min(0).default(30_000),
+      }),
+    ])
+    .default({ kind: "wait" })
+    .describe("What is done with stragglers that hold an update up."),
   drainLimitMs: timeoutMs(120_000).describe("How long an update waits for calls in flight."),
   holdLimitMs: timeoutMs(300_000).describe("How long a call is held before it is answered 429."),
 });

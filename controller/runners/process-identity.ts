@@ -52,10 +52,9 @@ export function findByEnvironment(name: string, value: string): readonly number[
 /** Field 22 of stat, ticks since boot; the name in field 2 may hold spaces and brackets. */
 function linuxStartTime(pid: number): string | undefined {
   const stat = readText(`/proc/${pid}/stat`);
-  return stat
-    ?.slice(stat.lastIndexOf(")") + 2)
-    .split(" ")
-    .at(19);
+  const fields = stat?.slice(stat.lastIndexOf(")") + 2).split(" ");
+  // A zombie has ended; only nobody has asked for its exit code yet.
+  return fields?.[0] === "Z" || fields?.[0] === "X" ? undefined : fields?.[19];
 }
 
 function psStartTime(pid: number): string | undefined {

@@ -1,7 +1,7 @@
 import { type Kysely, type Migration, sql } from "kysely";
 
 /** Times are milliseconds since the epoch; JSON columns hold text. */
-export interface RolloutTables {
+export type RolloutTables = {
   rollout: {
     rollout_id: string;
     /** Order of creation. */
@@ -68,7 +68,7 @@ export interface RolloutTables {
     name: string;
     value_json: string;
   };
-}
+};
 
 export const rolloutMigrations: Readonly<Record<string, Migration>> = {
   "002-rollouts": { up: createRolloutTables },

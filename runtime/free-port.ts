@@ -1,6 +1,6 @@
 import { createServer } from "node:net";
 
-/** A loopback port that was free a moment ago: for a child that must keep it over restarts. */
+/** A loopback port that was free a moment ago: for a child that must keep it over its restarts. */
 export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();

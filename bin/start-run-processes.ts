@@ -1,0 +1,121 @@
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { openNativeBackend } from "../backends/native/native-backend.ts";
+import type { Experiment } from "../controller/experiment/load-experiment.ts";
+import type { ProcessRequest, RunProcesses } from "../controller/run-experiment.ts";
+import { identifyProcess } from "../controller/runners/process-identity.ts";
+import { freePort } from "../runtime/free-port.ts";
+import type { Logger } from "../runtime/log.ts";
+import { childEnvironment, SupervisedProcess } from "../runtime/supervise-process.ts";
+
+const readyTimeoutMs = 120_000;
+const graceMs = 20_000;
+
+/** Starts and keeps running what stands beside the controller: one sidecar and the backend. */
+export async function startRunProcesses(
+  experiment: Experiment,
+  request: ProcessRequest,
+  log: Logger,
+  now: () => number,
+): Promise<RunProcesses> {
+  const ports = { sidecar: await freePort(), policy: await freePort(), trainer: await freePort() };
+  const sidecarUrl = `http://127.0.0.1:${ports.sidecar}`;
+  const backend = openNativeBackend({
+    grpcAddress: `127.0.0.1:${ports.trainer}`,
+  });
+  const common = { readyTimeoutMs, graceMs, log, now, onGivenUp: request.onGivenUp };
+  const sidecar = new SupervisedProcess({
+    ...common,
+    name: "sidecar",
+    origin: "sidecar",
+    command: sidecarCommand(ports.sidecar, request),
+    environment: childEnvironment({
+      ...request.environment,
+      OUTRIGGER_SIDECAR_CONTROLLER_TOKEN: request.sidecarToken,
+      OUTRIGGER_SIDECAR_SIDECAR_ID: "local",
+      OUTRIGGER_SIDECAR_ENGINES_KIND: "native",
+    }),
+    logFile: join(request.directory, "sidecar.log"),
+    isReady: async (signal) => (await fetch(`${sidecarUrl}/healthz`, { signal })).ok,
+    onStarted: (pid) => noteProcess(request, "sidecar", pid),
+  });
+  const trainer = new SupervisedProcess({
+    ...common,
+    name: "backend",
+    origin: "backend",
+    command: backendCommand(experiment, ports, request),
+    environment: childEnvironment(request.environment),
+    logFile: join(request.directory, "backend.log"),
+    isReady: async (signal) => (await backend.describe(signal)) !== undefined,
+    onStarted: (pid) => noteProcess(request, "backend", pid),
+  });
+  try {
+    await Promise.all([sidecar.start(), trainer.start()]);
+  } catch (error) {
+    await Promise.all([backend.close(), sidecar.close(), trainer.close()]);
+    throw error;
+  }
+  const children = { sidecar, backend: trainer };
+  return {
+    backend,
+    sidecarUrl,
+    backendReady: () => trainer.whenReady(),
+    sidecarReady: () => sidecar.whenReady(),
+    crashedSince: (ms) =>
+      new Set(
+        (["sidecar", "backend"] as const).filter((name) =>
+          children[name].crashesMs.some((crashedAtMs) => crashedAtMs >= ms),
+        ),
+      ),
+    close: async () => {
+      await Promise.all([sidecar.close(), trainer.close()]);
+    },
+  };
+}
+
+function sidecarCommand(port: number, request: ProcessRequest): string[] {
+  return [
+    ...outrigger(),
+    "sidecar",
+    ...["--host", "127.0.0.1"],
+    ...["--port", String(port)],
+    ...["--controller", request.grpcAddress],
+    ...["--spool-dir", join(request.directory, "spool")],
+    ...["--log-level", "warn"],
+    "--exit-with-parent",
+  ];
+}
+
+function backendCommand(
+  { backend }: Experiment,
+  ports: { readonly policy: number; readonly trainer: number },
+  { directory, seed }: ProcessRequest,
+): string[] {
+  return [
+    ...outrigger(),
+    "backend",
+    "native",
+    ...["--model", backend.model],
+    ...["--state", join(directory, "backend")],
+    ...["--policy-port", String(ports.policy)],
+    ...["--grpc-port", String(ports.trainer)],
+    ...["--compute", backend.compute],
+    ...["--seed", String(seed)],
+    ...backend.flags,
+    "--exit-with-parent",
+  ];
+}
+
+/** This program again, by the same Node. */
+function outrigger(): string[] {
+  let folder = dirname(fileURLToPath(import.meta.url));
+  while (!existsSync(join(folder, "bin", "outrigger.js"))) folder = dirname(folder);
+  return [process.execPath, join(folder, "bin", "outrigger.js")];
+}
+
+function noteProcess(request: ProcessRequest, name: string, pid: number): void {
+  const identity = identifyProcess(pid);
+  if (identity !== undefined) request.noteProcess(name, identity);
+}

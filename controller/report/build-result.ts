@@ -1,0 +1,88 @@
+import type { Experiment } from "../experiment/load-experiment.ts";
+import type { EvaluationResult } from "../scheduler/run-observer.ts";
+import type { StepMetrics } from "../scheduler/step-metrics.ts";
+import type { CallCounts } from "../store/call-store.ts";
+
+/** Machine-readable summary of a run: `result.json`. */
+export interface RunResult {
+  readonly name: string;
+  readonly runId: string;
+  /** `done`, or why it ended before. */
+  readonly state: "done" | "stopped" | "failed";
+  readonly error?: { readonly reason: string; readonly message: string };
+  /** null where that evaluation was not made. */
+  readonly passAt1: { readonly before: number | null; readonly after: number | null };
+  readonly evaluations: readonly EvaluationResult[];
+  /** Optimizer steps done. */
+  readonly steps: number;
+  readonly policyVersion: number;
+  /** Ended rollouts by end reason (evaluations included), and all. */
+  readonly rollouts: Readonly<Record<string, number>> & { readonly total: number };
+  readonly calls: { readonly captured: number; readonly incomplete: number };
+  readonly incompleteByReason: Readonly<Record<string, number>>;
+  /** Training rows, and trained tokens, of all steps. */
+  readonly samples: number;
+  readonly tokens: number;
+  readonly logprobGap: { readonly meanAbs: number; readonly maxAbs: number } | null;
+  /** Over all sessions of the run. */
+  readonly wallSeconds: number;
+  readonly compute: string;
+  readonly seed: number;
+  readonly schedule: Experiment["schedule"]["kind"];
+  readonly model: string;
+  readonly checkpoint: string | null;
+}
+
+export interface RunFacts {
+  readonly experiment: Experiment;
+  readonly runId: string;
+  readonly state: RunResult["state"];
+  readonly error?: RunResult["error"];
+  readonly evaluations: readonly EvaluationResult[];
+  readonly steps: readonly StepMetrics[];
+  readonly rolloutsByOutcome: Readonly<Record<string, number>>;
+  readonly calls: CallCounts;
+  readonly wallSeconds: number;
+  readonly compute: string;
+  readonly policyVersion: number;
+  readonly checkpoint: string | null;
+}
+
+export function buildResult(facts: RunFacts): RunResult {
+  const { experiment, evaluations, steps, calls } = facts;
+  const before = evaluations.find((evaluation) => evaluation.step === 0);
+  const last = evaluations.at(-1);
+  const after = last !== undefined && last.step > 0 ? last : undefined;
+  const incomplete = Object.values(calls.incompleteCalls).reduce((sum, n) => sum + n, 0);
+  const outcomes = facts.rolloutsByOutcome;
+  const applied = steps.filter((step) => step.applied);
+  return {
+    name: experiment.name,
+    runId: facts.runId,
+    state: facts.state,
+    ...(facts.error !== undefined && { error: facts.error }),
+    passAt1: { before: before?.passAt1 ?? null, after: after?.passAt1 ?? null },
+    evaluations,
+    steps: steps.length,
+    policyVersion: facts.policyVersion,
+    rollouts: { ...outcomes, total: Object.values(outcomes).reduce((sum, n) => sum + n, 0) },
+    calls: { captured: calls.completeCalls, incomplete },
+    incompleteByReason: calls.incompleteCalls,
+    samples: steps.reduce((sum, step) => sum + step.samples, 0),
+    tokens: steps.reduce((sum, step) => sum + step.trainedTokens, 0),
+    logprobGap:
+      applied.length === 0
+        ? null
+        : {
+            meanAbs:
+              applied.reduce((sum, step) => sum + step.logprobGap.meanAbs, 0) / applied.length,
+            maxAbs: Math.max(...applied.map((step) => step.logprobGap.maxAbs)),
+          },
+    wallSeconds: facts.wallSeconds,
+    compute: facts.compute,
+    seed: experiment.seed,
+    schedule: experiment.schedule.kind,
+    model: experiment.backend.model,
+    checkpoint: facts.checkpoint,
+  };
+}

@@ -1,0 +1,88 @@
+import { join } from "node:path";
+import type { Sample } from "../../core/sample.ts";
+import { writeAtomically } from "../run-directory.ts";
+import type { StepMetrics } from "../scheduler/step-metrics.ts";
+import type { StoredRollout } from "../store/rollout-store.ts";
+import type { RunResult } from "./build-result.ts";
+import type { ChartSpec } from "./draw-chart.ts";
+import { reportHtml, type SampleView } from "./report-html.ts";
+
+export interface ReportFacts {
+  readonly result: RunResult;
+  readonly steps: readonly StepMetrics[];
+  readonly rollouts: readonly StoredRollout[];
+  readonly samples: readonly { readonly sample: Sample; readonly reward: number | null }[];
+  /** Text of token ids; absent where no tokenizer is at hand. */
+  readonly decode?: (ids: readonly number[]) => string;
+  readonly configText: string;
+}
+
+/** Writes `result.json`, `reward-curve.svg` and `report.html` into the run's directory. */
+export async function writeReport(directory: string, facts: ReportFacts): Promise<void> {
+  const { result, steps } = facts;
+  writeAtomically(join(directory, "result.json"), `${JSON.stringify(result, null, 2)}\n`);
+  // The chart library costs a third of a second to load; a run pays for it only here.
+  const { drawChart } = await import("./draw-chart.ts");
+  const charts = chartSpecs(result, steps).map(drawChart);
+  writeAtomically(join(directory, "reward-curve.svg"), charts[0] as string);
+  const html = reportHtml({ ...facts, charts, samples: facts.samples.map(toView(facts.decode)) });
+  writeAtomically(join(directory, "report.html"), html);
+}
+
+function toView(
+  decode: ReportFacts["decode"],
+): (row: { readonly sample: Sample; readonly reward: number | null }) => SampleView {
+  return ({ sample, reward }) => ({
+    rolloutId: sample.rolloutId,
+    reward,
+    sample,
+    ...(decode !== undefined && { texts: Array.from(sample.tokenIds, (id) => decode([id])) }),
+  });
+}
+
+function chartSpecs(result: RunResult, steps: readonly StepMetrics[]): ChartSpec[] {
+  const line = (
+    name: string,
+    value: (step: StepMetrics) => number | null | undefined,
+  ): { name: string; points: [number, number][] } => ({
+    name,
+    points: steps.flatMap((step) => {
+      const y = value(step);
+      return y === null || y === undefined || !Number.isFinite(y) ? [] : [[step.step, y]];
+    }),
+  });
+  const passes = result.evaluations.map((e): [number, number] => [e.step, e.passAt1]);
+  return [
+    {
+      title: "Reward",
+      xName: "step",
+      yName: "mean reward",
+      lines: [
+        line("training reward", (s) => s.reward?.mean),
+        { name: "held-out pass@1", points: passes, isScatter: true },
+      ],
+    },
+    {
+      title: "Sampler against trainer",
+      xName: "step",
+      yName: "|Δ logprob|",
+      isLogY: true,
+      lines: [
+        line("mean", (s) => (s.logprobGap.meanAbs > 0 ? s.logprobGap.meanAbs : null)),
+        line("max", (s) => (s.logprobGap.maxAbs > 0 ? s.logprobGap.maxAbs : null)),
+      ],
+    },
+    {
+      title: "Gradient norm",
+      xName: "step",
+      yName: "norm",
+      lines: [line("gradient norm", (s) => (s.applied ? s.gradNorm : null))],
+    },
+    {
+      title: "Staleness",
+      xName: "step",
+      yName: "versions",
+      lines: [line("mean", (s) => s.staleness.mean), line("max", (s) => s.staleness.max)],
+    },
+  ];
+}
