@@ -4,14 +4,15 @@ import { meanOf, type RolloutValues, rolloutStatistics } from "./rollout-statist
  * Estimators that compare the rollouts of one group.
  *
  * - `grpo`: (v - mean) / (std + epsilon), unbiased std (DeepSeekMath, arXiv 2402.03300).
+ * - `trl-grpo`: the same with TRL's epsilon, 1e-4.
  * - `dr-grpo`: v - mean (arXiv 2503.20783), GRPO without the division by std.
  * - `rloo`: v - mean of the other rollouts (arXiv 2402.14740).
  */
-export type GroupEstimator = "grpo" | "dr-grpo" | "rloo";
+export type GroupEstimator = "grpo" | "trl-grpo" | "dr-grpo" | "rloo";
 
 export interface GroupAdvantageSettings {
   readonly estimator: GroupEstimator;
-  /** Added to the std of `grpo`. Default 1e-6, as in verl; TRL uses 1e-4. */
+  /** Added to the std of `grpo`. Default 1e-6, as in verl. */
   readonly epsilon?: number;
 }
 
@@ -27,9 +28,11 @@ export function groupAdvantages(
 ): number[][] {
   const { count, mean, variance } = rolloutStatistics(baseline);
   if (!hasSignal(baseline)) return rollouts.map((values) => values.map(() => 0));
-  const { estimator, epsilon = 1e-6 } = settings;
+  const { estimator } = settings;
   switch (estimator) {
+    case "trl-grpo":
     case "grpo": {
+      const epsilon = estimator === "trl-grpo" ? 1e-4 : (settings.epsilon ?? 1e-6);
       const scale = 1 / (Math.sqrt(variance) + epsilon);
       return rollouts.map((values) => values.map((value) => (value - mean) * scale));
     }

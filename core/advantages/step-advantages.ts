@@ -55,8 +55,10 @@ function compareValues(
   switch (settings.estimator) {
     case "reinforce-plus-plus":
     case "reinforce-plus-plus-baseline":
+    case "trl-grpo-batch-std":
       return batchAdvantages(values, settings.estimator);
     case "grpo":
+    case "trl-grpo":
     case "dr-grpo":
     case "rloo":
       return values.map(({ rollouts, baseline }) => groupAdvantages(rollouts, settings, baseline));

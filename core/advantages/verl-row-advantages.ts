@@ -81,7 +81,13 @@ function tokenReturns(row: VerlRow, gamma: number): Float64Array {
   return returns;
 }
 
-/** Zero mean and unit variance (unbiased) over all masked tokens of the batch. */
+/** In verl's denominator of a masked mean; a batch of equal values shows it. */
+const MEAN_EPSILON = 1e-8;
+
+/**
+ * Zero mean and unit variance (unbiased) over all masked tokens of the batch. verl refuses a batch
+ * of a single token; here it gives 0.
+ */
 function whiten(rows: readonly VerlRow[], values: readonly Float64Array[]): Float64Array[] {
   let count = 0;
   let total = 0;
@@ -89,12 +95,13 @@ function whiten(rows: readonly VerlRow[], values: readonly Float64Array[]): Floa
     count++;
     total += value;
   });
-  const mean = count === 0 ? 0 : total / count;
+  const mean = total / (count + MEAN_EPSILON);
   let squares = 0;
   forEachMasked(rows, values, (value) => {
     squares += (value - mean) ** 2;
   });
-  const scale = count < 2 ? 0 : 1 / Math.sqrt(squares / (count - 1) + 1e-8);
+  const variance = (squares / (count + MEAN_EPSILON)) * (count / (count - 1));
+  const scale = count < 2 ? 0 : 1 / Math.sqrt(variance + 1e-8);
   return rows.map((row, i) =>
     Float64Array.from(row.mask, (mask, t) => mask * ((values[i]?.[t] as number) - mean) * scale),
   );

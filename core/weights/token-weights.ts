@@ -70,6 +70,8 @@ function tokenWeight(weighting: Weighting, totals: StepTotals, counts: TokenCoun
     case "verl-seq-mean-token-mean":
     case "trl-grpo":
       return 1 / (totals.rows * counts.ofRow);
+    case "agl-per-rollout-mean":
+      return 1 / (totals.rows * counts.ofRollout);
     case "verl-seq-mean-token-sum":
       return 1 / totals.rows;
     case "verl-seq-mean-token-sum-norm":

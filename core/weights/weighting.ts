@@ -14,6 +14,7 @@
  * - `verl-seq-mean-token-mean`, `trl-grpo`: 1 / (B · n_b).
  * - `verl-seq-mean-token-sum`: 1 / B.
  * - `verl-seq-mean-token-sum-norm`, `trl-dr-grpo`: 1 / (B · L).
+ * - `agl-per-rollout-mean` (Agent Lightning 1.0): 1 / (B · n_r).
  */
 export type Weighting =
   | {
@@ -27,7 +28,8 @@ export type Weighting =
         | "trl-dapo"
         | "verl-seq-mean-token-mean"
         | "verl-seq-mean-token-sum"
-        | "trl-grpo";
+        | "trl-grpo"
+        | "agl-per-rollout-mean";
     }
   | {
       readonly kind: "constant-norm" | "verl-seq-mean-token-sum-norm" | "trl-dr-grpo";
@@ -43,6 +45,7 @@ const rowDependent: ReadonlySet<WeightingKind> = new Set([
   "verl-seq-mean-token-sum-norm",
   "trl-grpo",
   "trl-dr-grpo",
+  "agl-per-rollout-mean",
 ] as const);
 
 /** True where the gradient depends on how rollouts were cut into rows. */
