@@ -113,8 +113,11 @@ export function openUplinkConnection(options: ConnectionOptions): UplinkConnecti
   const sendRecords = async (): Promise<void> => {
     let nextSeq = spool.ackedSeq + 1;
     while (!isEnded) {
+      if (nextSeq > spool.lastSeq) {
+        await nextWake();
+        continue;
+      }
       const frames = await spool.readFrom(nextSeq);
-      if (frames.length === 0 && nextSeq > spool.lastSeq) await nextWake();
       for (const { seq, payload } of frames) {
         while (!isEnded && (isBlocked || (inFlightBytes > 0 && inFlightBytes >= windowBytes)))
           await nextWake();
@@ -125,7 +128,7 @@ export function openUplinkConnection(options: ConnectionOptions): UplinkConnecti
         nextSeq = seq + 1;
       }
       // The rest of the last segment could not be read: there is nothing to send from it.
-      if (frames.length === 0 && nextSeq <= spool.lastSeq) nextSeq = spool.lastSeq + 1;
+      if (frames.length === 0) nextSeq = spool.lastSeq + 1;
     }
   };
 
