@@ -87,21 +87,15 @@ async function run(flags: NativeFlags): Promise<void> {
   const log = openLog({ level: config.logLevel, process: "native-backend" });
   const shutdown = listenForShutdown((name) => log.info({ signal: name }, "draining"));
   // Loaded late, so that --help and --print-config need no compute library.
-  const [{ startNativeProcess }, { openOrtCompute }] = await Promise.all([
+  const [{ startNativeProcess }, { selectCompute }] = await Promise.all([
     import("../../backends/native/native-process.ts"),
-    import("../../backends/native/compute/ort/open-ort-compute.ts"),
+    import("../../backends/native/compute/select-compute.ts"),
   ]);
   const native = await startNativeProcess({
     config,
     log,
-    openCompute: async (model, weights, { threads }) => ({
-      compute: await openOrtCompute(
-        model.config,
-        weights,
-        threads === undefined ? {} : { threads },
-      ),
-      reason: "onnxruntime-node on the CPU",
-    }),
+    openCompute: (model, weights, { compute, threads }) =>
+      selectCompute(compute, model.config, weights, threads === undefined ? {} : { threads }),
   });
   const { policyUrl, policyPort, grpcPort, compute, computeReason, version } = native;
   const listening = { policyUrl, policyPort, grpcPort, compute, computeReason, version };
