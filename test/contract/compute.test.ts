@@ -24,8 +24,9 @@ import {
   referenceRow,
 } from "./compute-reference.ts";
 
-const lengths = [5, 1, 9, 23, 2, 9, 70];
-const rows = fixtureRows(lengths);
+const rows = fixtureRows([5, 1, 9, 23, 2, 9, 33]);
+/** For decoding alone: longer than the cache starts with. */
+const longRow = fixtureRows([80])[0] as Int32Array;
 const temperature = 0.8;
 
 /** Reference logprobs, and gradients left in `weights`. */
@@ -202,14 +203,15 @@ describe.each(cases)("Compute: $name", ({ config, implementation }) => {
   it("decodes what the full forward pass gives, in pieces, ragged, with slots reused", async () => {
     await reset();
     const reference = reference64Weights(weights);
-    const logits = rows.map((row) => referenceLogits(reference, config, row));
+    const decodeRows = [...rows, longRow];
+    const logits = decodeRows.map((row) => referenceLogits(reference, config, row));
     const decode = await compute.openDecode({ slots: 5, maxLength: 128 });
     const done = new Map<number, { row: number; length: number }>();
     const extend = async (...items: [slot: number, row: number, count: number][]) => {
       const given = items.map(([slot, row, count]) => {
         const from = done.get(slot)?.row === row ? (done.get(slot)?.length ?? 0) : 0;
         done.set(slot, { row, length: from + count });
-        return { slot, tokenIds: (rows[row] as Int32Array).subarray(from, from + count) };
+        return { slot, tokenIds: (decodeRows[row] as Int32Array).subarray(from, from + count) };
       });
       const result = await decode.extend(given);
       for (const [i, [slot, row]] of items.entries()) {
@@ -220,14 +222,14 @@ describe.each(cases)("Compute: $name", ({ config, implementation }) => {
       }
     };
     await extend([3, 3, 10]);
-    await extend([3, 3, 1], [1, 6, 40]);
-    await extend([3, 3, 3], [1, 6, 1], [0, 2, 9], [4, 5, 2]);
-    await extend([1, 6, 1], [3, 3, 1], [4, 5, 1]);
-    await extend([1, 6, 27], [4, 5, 6], [2, 4, 1]);
+    await extend([3, 3, 1], [1, 7, 40]);
+    await extend([3, 3, 3], [1, 7, 1], [0, 2, 9], [4, 5, 2]);
+    await extend([1, 7, 1], [3, 3, 1], [4, 5, 1]);
+    await extend([1, 7, 27], [4, 5, 6], [2, 4, 1]);
     expect(decode.lengthOf(1)).toBe(69);
     decode.truncate(1, 33);
-    done.set(1, { row: 6, length: 33 });
-    await extend([1, 6, 5], [2, 4, 1]);
+    done.set(1, { row: 7, length: 33 });
+    await extend([1, 7, 5], [2, 4, 1]);
     decode.truncate(1, 0);
     expect(decode.lengthOf(1)).toBe(0);
     await extend([1, 5, 3], [3, 3, 1]);
