@@ -45,7 +45,7 @@ export function findThresholdBreaches(
     if (limit === undefined || value === null) continue;
     const isMaximum = threshold.startsWith("max");
     if (isMaximum ? value <= limit : value >= limit) continue;
-    const message = `${names[threshold]}: ${percent(value)}, ${isMaximum ? "at most" : "at least"} ${percent(limit)} allowed`;
+    const message = `${names[threshold]}: ${percent(value)}, ${isMaximum ? "at most" : "at least"} ${percent(limit)} wanted`;
     breaches.push({ threshold, limit, actual: value, message });
   }
   return breaches;
