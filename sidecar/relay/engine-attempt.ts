@@ -102,11 +102,9 @@ export class EngineAttempt implements ExchangeListener {
   abort(): void {
     if (this.#isSettled) return;
     if (this.#isStreamDone) {
-      // The answer is whole; the engine may end its side, so that its connection stays usable.
-      setTimeout(() => {
-        this.#exchange.abort();
-        this.#settle({ kind: "answered" });
-      }, engineEndGraceMs).unref();
+      // The answer is whole. The engine may end its side, so that its connection stays usable.
+      this.#settle({ kind: "answered" });
+      setTimeout(() => this.#exchange.abort(), engineEndGraceMs).unref();
       return;
     }
     this.#exchange.abort();

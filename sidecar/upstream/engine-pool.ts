@@ -1,5 +1,5 @@
 import { Client, type Dispatcher, Pool } from "undici";
-import { type ServedSockets, UpstreamExchange } from "./upstream-exchange.ts";
+import type { ExchangeDispatchOptions, ServedSockets } from "./upstream-exchange.ts";
 
 export interface EnginePoolOptions {
   readonly connectTimeoutMs: number;
@@ -38,7 +38,8 @@ class CountingClient extends Client {
     options: Dispatcher.DispatchOptions,
     handler: Dispatcher.DispatchHandler,
   ): boolean {
-    if (handler instanceof UpstreamExchange) handler.bindSocket(this.#sockets);
+    const { exchange } = options as ExchangeDispatchOptions;
+    exchange?.bindSocket(this.#sockets);
     return super.dispatch(options, handler);
   }
 }

@@ -31,6 +31,11 @@ export interface ExchangeRequest {
   readonly body: Buffer | null;
 }
 
+/** The pool wraps handlers; its options reach the client as they are. */
+export interface ExchangeDispatchOptions extends Dispatcher.DispatchOptions {
+  readonly exchange?: UpstreamExchange;
+}
+
 /**
  * One request to an engine. `abort` closes its connection at once in every phase: before it is
  * connected (then nothing is ever sent), before the response head, and in mid-stream.
@@ -50,7 +55,8 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
 
   start(pool: Dispatcher, request: ExchangeRequest): void {
     try {
-      pool.dispatch({ ...request, method: request.method }, this);
+      const options: ExchangeDispatchOptions = { ...request, exchange: this };
+      pool.dispatch(options, this);
     } catch (error) {
       this.#fail({ kind: "connect", message: (error as Error).message });
     }
