@@ -4,6 +4,7 @@ import type { Sample } from "../sample.ts";
 import { encodeSample } from "../samples-jsonl/encode-sample.ts";
 import { assembleAttempt } from "./assemble-attempt.ts";
 import { findViolations } from "./testing/find-violations.ts";
+import { mergeConsecutive } from "./testing/merge-consecutive.ts";
 import { plantedBugs } from "./testing/planted-bugs.ts";
 import { seededRandom, shuffled } from "./testing/random.ts";
 import {
@@ -117,6 +118,23 @@ describe("the checker itself", () => {
     const { records, truth } = randomAttempt(1, habits);
     const believing = records.map((record) => ({ ...record, delivered: true, retryOf: "none" }));
     expect(findViolations(truth, assembleAttempt(believing).samples)).not.toEqual([]);
+  });
+});
+
+describe("the rule it is compared with", () => {
+  it("merges what is consecutive, but loses twins and trains side calls", () => {
+    const plain = randomAttempt(3, plainHabits);
+    expect(mergeConsecutive(plain.records)).toHaveLength(1);
+    const versions = mergeConsecutive(plain.records).map(({ tokenIds, lossMask }) => [
+      tokenIds,
+      lossMask,
+    ]);
+    const ours = assembleAttempt(plain.records).samples;
+    expect(versions).toEqual(ours.map(({ tokenIds, lossMask }) => [tokenIds, lossMask]));
+    for (const habits of [{ parallel: 1 }, { sideCall: 1 }, { incomplete: 1 }]) {
+      const { records, truth } = randomAttempt(3, { ...plainHabits, ...habits });
+      expect(findViolations(truth, mergeConsecutive(records))).not.toEqual([]);
+    }
   });
 });
 
