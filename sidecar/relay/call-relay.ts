@@ -81,7 +81,9 @@ export class CallRelay implements RetriableCall {
 
   get state(): EarlierCall["state"] {
     const endedAtMs = this.#endedAtMs;
-    if (endedAtMs === undefined) return { kind: "in-flight", canJoin: this.#fan.canJoin };
+    if (endedAtMs === undefined) {
+      return { kind: "in-flight", canJoin: !this.#isGone && this.#fan.canJoin };
+    }
     if (this.#reply.isDelivered || this.#finished === undefined)
       return { kind: "ended", endedAtMs };
     return { kind: "undelivered", canReplay: this.#fan.log !== undefined, endedAtMs };
