@@ -172,12 +172,14 @@ async function perform(
   }
 }
 
-/** Waits for room in the socket, so that a slow reader is felt here. */
+/** Waits until the kernel has the bytes: a reset must not overtake them, a slow reader is felt. */
 async function write(response: ServerResponse, bytes: string | Uint8Array): Promise<void> {
-  if (response.write(bytes)) return;
   await new Promise<void>((resolve) => {
-    response.once("drain", resolve);
     response.once("close", resolve);
+    response.write(bytes, () => {
+      response.off("close", resolve);
+      resolve();
+    });
   });
 }
 
