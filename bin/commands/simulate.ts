@@ -127,13 +127,18 @@ async function simulate(path: string, options: SimulateOptions): Promise<void> {
   const { callOrder } = options;
   const events = simulateSchedule(workload, { settings, callOrder });
   const report = buildScheduleReport(workload, events, settings);
-  const syncSettings: ScheduleSettings = { ...settings, kind: "sync", maxStaleness: 0 };
+  const syncSettings: ScheduleSettings = {
+    ...settings,
+    kind: "sync",
+    maxStaleness: 0,
+    tail: { kind: "wait" },
+  };
   const sync = buildScheduleReport(
     workload,
     simulateSchedule(workload, { settings: syncSettings, callOrder }),
     syncSettings,
   );
-  const gainOverSync = report.throughput.stepsPerHour / sync.throughput.stepsPerHour;
+  const gainOverSync = report.throughput.rolloutsPerHour / sync.throughput.rolloutsPerHour;
   if (options.log !== undefined) {
     const lines = events.map((event) => `${encodeScheduleEvent(event)}\n`);
     await writeText(options.log, lines.join(""));

@@ -32,6 +32,7 @@ export type TrainerState =
  * (`applyScheduleEvent`), so a restart rebuilds it from what was made durable.
  */
 export interface ScheduleState {
+  /** Of the last event; whoever asks for a decision later sets it to the current time. */
   readonly nowMs: number;
   readonly version: number;
   /** Updates that are still wanted, the one in progress included. */
@@ -124,9 +125,8 @@ function admit(state: ScheduleState, groupId: string, registry: ScheduleRegistry
 
 function noteCall(state: ScheduleState, groupId: string, version: number): ScheduleState {
   const group = state.groups.find((g) => g.groupId === groupId);
-  if (group === undefined || (group.earliestVersion ?? Number.POSITIVE_INFINITY) <= version) {
-    return state;
-  }
+  const known = group?.earliestVersion ?? Number.POSITIVE_INFINITY;
+  if (group === undefined || known <= version) return state;
   return replaceGroup(state, { ...group, earliestVersion: version });
 }
 

@@ -73,11 +73,15 @@ export function simulateSchedule(workload: Workload, options: SimulationOptions)
   let now = 0;
   let nextGroupIndex = 0;
   let trainerEpoch = 0;
+  let wakeAtMs: number | undefined;
+  let isDecisionDue = true;
   let trainerTask: "step-done" | "publish-done" | undefined;
 
   function emit(event: ScheduleEvent): void {
     log.push(event);
     state = applyScheduleEvent(state, event, registry);
+    // A call by itself changes no decision: it can only make a group older.
+    isDecisionDue ||= !event.type.startsWith("call-");
   }
 
   function admitNext(): void {
@@ -167,7 +171,11 @@ export function simulateSchedule(workload: Workload, options: SimulationOptions)
         cutGroup(action.groupId);
         return;
       case "wake":
-        timers.push(action.atMs, { kind: "wake" });
+        // One timer is enough: when it fires the schedule is asked again and may set the next.
+        if (wakeAtMs === undefined || action.atMs < wakeAtMs) {
+          wakeAtMs = action.atMs;
+          timers.push(action.atMs, { kind: "wake" });
+        }
         return;
     }
   }
@@ -175,11 +183,13 @@ export function simulateSchedule(workload: Workload, options: SimulationOptions)
   /** Decides until nothing is left to do now, then gives free slots to waiting calls. */
   function settle(): void {
     for (;;) {
-      if (state.gate === "draining" && engine.inFlight.size === 0)
+      if (state.gate === "draining" && engine.inFlight.size === 0) {
         emit({ t: now, type: "drained" });
-      const actions = decideSchedule(state, settings);
+      }
+      if (!isDecisionDue) break;
+      isDecisionDue = false;
+      const actions = decideSchedule({ ...state, nowMs: now }, settings);
       for (const action of actions) perform(action);
-      if (actions.every(({ type }) => type === "wake")) break;
     }
     while (state.gate === "open") {
       const rollout = engine.startNext();
@@ -248,9 +258,12 @@ export function simulateSchedule(workload: Workload, options: SimulationOptions)
         if (timer.epoch === trainerEpoch) endTrainerTask(timer.kind);
         return;
       case "wake":
+        if (wakeAtMs !== undefined && wakeAtMs <= now) wakeAtMs = undefined;
+        isDecisionDue = true;
         return;
       case "fault":
         strike(timer.fault);
+        isDecisionDue = true;
         return;
     }
   }

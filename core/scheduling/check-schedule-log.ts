@@ -1,0 +1,138 @@
+import type { ScheduleEvent } from "./schedule-event.ts";
+
+/** What a log is checked against. Limits that are absent are not checked. */
+export interface ScheduleLogLimits {
+  readonly maxStaleness: number;
+  /** True where sampling and training share a device: nothing is in flight while it trains. */
+  readonly isDeviceShared: boolean;
+  readonly slotCount?: number;
+  groupIdOf(rolloutId: string): string;
+  /** Calls that a rollout must have finished before it is trained; undefined = not known. */
+  turnCountOf(rolloutId: string): number | undefined;
+  rolloutIdsOf(groupId: string): readonly string[];
+}
+
+/**
+ * Checks a log, simulated or recorded, without knowing how it was decided: gate shut means no new
+ * call, at most `slotCount` calls, turns in order, groups trained whole, once and within the bound.
+ * @returns one sentence per violation with its time; empty when the log is sound
+ */
+export function checkScheduleLog(
+  events: readonly ScheduleEvent[],
+  limits: ScheduleLogLimits,
+): readonly string[] {
+  const violations: string[] = [];
+  const groups = new Map<string, "admitted" | "training" | "trained" | "dropped">();
+  const lowestVersions = new Map<string, number>();
+  const finishedTurns = new Map<string, number>();
+  const ended = new Set<string>();
+  const inFlight = new Set<string>();
+  let isGateOpen = true;
+  let isStepping = false;
+  let version = 0;
+  let training: readonly string[] = [];
+  let lastT = 0;
+
+  function checkCallStart(event: Extract<ScheduleEvent, { type: "call-start" }>): void {
+    const { rolloutId, turn } = event;
+    const fail = failAt(event);
+    const groupId = limits.groupIdOf(rolloutId);
+    if (!isGateOpen) fail(`${rolloutId} starts a call while the gate is shut`);
+    if (event.version !== version) fail(`${rolloutId} calls at ${event.version}, not ${version}`);
+    if (groups.get(groupId) !== "admitted") fail(`${rolloutId} calls; its group is not active`);
+    if (ended.has(rolloutId)) fail(`${rolloutId} calls after its end`);
+    if (inFlight.has(rolloutId)) fail(`${rolloutId} has two calls in flight`);
+    // A restarted attempt begins at turn 0 again.
+    const next = finishedTurns.get(rolloutId) ?? 0;
+    if (turn !== next && turn !== 0) fail(`${rolloutId} calls turn ${turn}, expected ${next}`);
+    inFlight.add(rolloutId);
+    if (inFlight.size > (limits.slotCount ?? Number.POSITIVE_INFINITY)) {
+      fail(`${inFlight.size} calls in flight, the engine has ${limits.slotCount} slots`);
+    }
+    lowestVersions.set(groupId, Math.min(version, lowestVersions.get(groupId) ?? version));
+  }
+
+  function checkTrainStart(event: Extract<ScheduleEvent, { type: "train-start" }>): void {
+    const fail = failAt(event);
+    if (isStepping) fail("an update starts while another runs");
+    if (event.version !== version) fail(`update from ${event.version}, not ${version}`);
+    if (limits.isDeviceShared && inFlight.size > 0) fail(`trains with ${inFlight.size} in flight`);
+    for (const groupId of event.groups) {
+      const state = groups.get(groupId) ?? "not admitted";
+      if (state !== "admitted") fail(`${groupId} is trained but ${state}`);
+      const staleness = version - (lowestVersions.get(groupId) ?? version);
+      if (staleness > limits.maxStaleness) fail(`${groupId} is trained at staleness ${staleness}`);
+      for (const rolloutId of limits.rolloutIdsOf(groupId)) {
+        if (!ended.has(rolloutId)) fail(`${groupId} is trained before ${rolloutId} ended`);
+        const finished = finishedTurns.get(rolloutId) ?? 0;
+        const wanted = limits.turnCountOf(rolloutId) ?? finished;
+        if (finished !== wanted)
+          fail(`${rolloutId} is trained after ${finished} of ${wanted} calls`);
+      }
+      groups.set(groupId, "training");
+    }
+    training = event.groups;
+    isStepping = true;
+  }
+
+  function checkPublish(event: Extract<ScheduleEvent, { type: "publish" }>): void {
+    const fail = failAt(event);
+    if (isGateOpen) fail("publishes with the gate open");
+    if (event.version !== version + 1) fail(`publishes ${event.version} after ${version}`);
+    for (const groupId of training) groups.set(groupId, "trained");
+    training = [];
+    version = event.version;
+  }
+
+  function failAt(event: ScheduleEvent): (what: string) => void {
+    return (what) => violations.push(`t=${event.t}: ${what}`);
+  }
+
+  for (const event of events) {
+    const fail = failAt(event);
+    if (event.t < lastT) fail(`time goes back from ${lastT}`);
+    lastT = event.t;
+    switch (event.type) {
+      case "admit":
+        if (groups.has(event.groupId)) fail(`${event.groupId} is admitted twice`);
+        groups.set(event.groupId, "admitted");
+        break;
+      case "call-start":
+        checkCallStart(event);
+        if (event.turn === 0) finishedTurns.set(event.rolloutId, 0);
+        break;
+      case "call-end":
+      case "call-abort":
+        if (!inFlight.delete(event.rolloutId)) fail(`${event.rolloutId} ends a call it has not`);
+        if (event.type === "call-end") finishedTurns.set(event.rolloutId, event.turn + 1);
+        break;
+      case "rollout-end":
+        if (ended.has(event.rolloutId)) fail(`${event.rolloutId} ends twice`);
+        ended.add(event.rolloutId);
+        break;
+      case "pause":
+        isGateOpen = false;
+        break;
+      case "drained":
+        if (inFlight.size > 0) fail(`drained with ${inFlight.size} calls in flight`);
+        break;
+      case "resume":
+        isGateOpen = true;
+        break;
+      case "train-start":
+        checkTrainStart(event);
+        break;
+      case "train-end":
+        isStepping = false;
+        break;
+      case "publish":
+        checkPublish(event);
+        break;
+      case "drop":
+        if (groups.get(event.groupId) !== "admitted") fail(`${event.groupId} cannot be dropped`);
+        groups.set(event.groupId, "dropped");
+        break;
+    }
+  }
+  return violations;
+}
