@@ -40,7 +40,7 @@ async function readAll(socket: Socket): Promise<{ text: string; error: string | 
   socket.on("error", (cause: NodeJS.ErrnoException) => {
     error = cause.code;
   });
-  await once(socket, "close");
+  await new Promise((resolve) => socket.once("close", resolve));
   return { text: Buffer.concat(parts).toString("latin1"), error };
 }
 

@@ -5,7 +5,7 @@ import {
   type ServerResponse,
 } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
-import { setTimeout as delay } from "node:timers/promises";
+import { setTimeout as delay, setImmediate } from "node:timers/promises";
 import type { JsonRecord } from "../../sidecar/dialects/json-value.ts";
 
 /** One thing that the engine does with a connection. */
@@ -167,9 +167,21 @@ async function perform(
     else if ("raw" in step) socket.write(step.raw);
     else if ("delayMs" in step) await delay(step.delayMs);
     else if ("until" in step) await Promise.race([step.until, request.aborted]);
-    else if ("reset" in step) socket.resetAndDestroy();
+    else if ("reset" in step) await reset(socket);
     else response.end();
   }
+}
+
+/**
+ * A reset with no end of stream before it, which is what `resetAndDestroy` sends first (the flag
+ * is the one that it sets). Two turns of the event loop let a reader in this process have what was
+ * written: libuv reports data and reset together as a clean end.
+ */
+async function reset(socket: Socket): Promise<void> {
+  await setImmediate();
+  await setImmediate();
+  Object.assign(socket, { resetAndClosing: true });
+  socket.destroy();
 }
 
 /** Waits until the kernel has the bytes: a reset must not overtake them, a slow reader is felt. */
