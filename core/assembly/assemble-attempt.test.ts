@@ -93,6 +93,15 @@ describe("trajectories", () => {
     expect(rowsOf(calls)).toEqual(["1 [2 3]", "1 [4 5 6] 7 [8]"]);
   });
 
+  it("checks a coalesced request with n > 1 against its usage once", () => {
+    const usage = { promptTokens: 1, completionTokens: 3 };
+    const choices = (id: string) => [
+      buildCall(`${id}a`, [1], [2, 3], { requestId: "q", usage, startedAt: 0 }),
+      buildCall(`${id}b`, [1], [4], { requestId: "q", choiceIndex: 1, usage, startedAt: 0 }),
+    ];
+    expect(rowsOf([...choices("x"), ...choices("y")])).toEqual(["1 [2 3]", "1 [4]"]);
+  });
+
   it("trains a response cut by length, and not the end token that the template adds", () => {
     const calls = [
       buildCall("c1", [1], [2, 3], { finishReason: "length" }),
@@ -221,6 +230,7 @@ describe("incomplete calls", () => {
     ["one NaN", { logprobs: [-1, Number.NaN] }, "logprob-not-finite"],
     ["one infinite logprob", { logprobs: [Number.NEGATIVE_INFINITY, -1] }, "logprob-not-finite"],
     ["one clamped logprob", { logprobs: [-9999, -1] }, "logprob-clamped"],
+    ["one logprob below the clamp", { logprobs: [-10000, -1] }, "logprob-clamped"],
     ["one missing logprob", { logprobs: [-1] }, "logprobs-length-mismatch"],
     ["no logprobs", { logprobs: null }, "logprobs-missing"],
     ["a mark", { complete: false, incompleteReason: "stream-cut" }, "stream-cut"],

@@ -54,7 +54,9 @@ function findLogprobsProblem(call: CapturedCall): string | null {
   for (let i = 0; i < logprobs.length; i++) {
     const logprob = logprobs[i] as number;
     if (!(logprob > CLAMPED_LOGPROB && logprob < Infinity)) {
-      return logprob === CLAMPED_LOGPROB ? "logprob-clamped" : "logprob-not-finite";
+      return logprob <= CLAMPED_LOGPROB && logprob > -Infinity
+        ? "logprob-clamped"
+        : "logprob-not-finite";
     }
   }
   return null;

@@ -19,14 +19,25 @@ export interface TracedCall {
 /** Puts the calls of one attempt, in canonical order, into one trie. */
 export function traceCalls(calls: readonly CapturedCall[]): TracedCall[] {
   const root = createTrie();
-  const choiceTokens = new Map<string, number>();
-  for (const call of calls) {
-    const sum = choiceTokens.get(call.requestId) ?? 0;
-    choiceTokens.set(call.requestId, sum + (call.responseIds?.length ?? 0));
-  }
+  const choiceTokens = countChoiceTokens(calls);
   return calls.map((call, index) =>
     traceCall(root, call, index, choiceTokens.get(call.requestId) as number),
   );
+}
+
+/** Response ids of all choices of each request; of records that show one choice, the fullest. */
+function countChoiceTokens(calls: readonly CapturedCall[]): ReadonlyMap<string, number> {
+  const sums = new Map<string, number>();
+  const fullest = new Map<string, Map<number, number>>();
+  for (const { requestId, choiceIndex, responseIds } of calls) {
+    const choices = fullest.get(requestId) ?? new Map<number, number>();
+    fullest.set(requestId, choices);
+    const known = choices.get(choiceIndex) ?? 0;
+    const tokens = Math.max(known, responseIds?.length ?? 0);
+    choices.set(choiceIndex, tokens);
+    sums.set(requestId, (sums.get(requestId) ?? 0) + tokens - known);
+  }
+  return sums;
 }
 
 function traceCall(

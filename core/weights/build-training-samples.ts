@@ -171,30 +171,29 @@ function buildCredited(rollout: TrainingRollout): CreditedRollout {
     reward: rollout.reward,
     events: rollout.rewardEvents ?? [],
     isInBaseline: rollout.isInBaseline ?? true,
-    turnStartsMs: spans.map(({ span }) => span.call.startedAt),
-    anchors: spans.map(({ span, sample }) => anchorOf(rollout, sample, span)),
+    turnStartsMs: spans.map((span) => span.call.startedAt),
+    anchors: spans.map((span) => anchorOf(rollout, span)),
   };
 }
 
-interface PlacedSpan {
-  readonly span: TrainedSpan;
-  readonly sample: AssembledSample;
-}
-
-function spansInTime(rollout: TrainingRollout): PlacedSpan[] {
-  const spans = rollout.samples.flatMap((sample) => sample.spans.map((span) => ({ span, sample })));
-  return spans.sort((a, b) => a.span.turnIndex - b.span.turnIndex);
+/** One span per trained call, in order of time, however its response is spread over rows. */
+function spansInTime(rollout: TrainingRollout): TrainedSpan[] {
+  const byTurn = new Map<number, TrainedSpan>();
+  for (const { spans } of rollout.samples) {
+    for (const span of spans) byTurn.set(span.turnIndex, span);
+  }
+  return [...byTurn.values()].sort((a, b) => a.turnIndex - b.turnIndex);
 }
 
 function placeTurns(rollout: TrainingRollout): ReadonlyMap<number, number> {
-  return new Map(spansInTime(rollout).map(({ span }, place) => [span.turnIndex, place]));
+  return new Map(spansInTime(rollout).map((span, place) => [span.turnIndex, place]));
 }
 
 /** The adapter's state, else what is new in the prompt since the parent's response. */
-function anchorOf(rollout: TrainingRollout, sample: AssembledSample, span: TrainedSpan): string {
-  const given = rollout.anchors?.get(span.call.callId);
+function anchorOf(rollout: TrainingRollout, { call, observationStart }: TrainedSpan): string {
+  const given = rollout.anchors?.get(call.callId);
   if (given !== undefined) return `state:${given}`;
-  return `ids:${sample.tokenIds.subarray(span.observationStart, span.start).join()}`;
+  return `ids:${call.promptIds?.subarray(observationStart).join()}`;
 }
 
 function hasReward({ reward, events }: CreditedRollout): boolean {
