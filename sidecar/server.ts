@@ -147,7 +147,7 @@ export class SidecarServer {
       });
       return;
     }
-    const decision = await resolveIdentity(identity(), route.identity, request.headers, read.body);
+    const decision = await resolveIdentity(identity(), route.identity, request.headers);
     if (decision.kind === "refused") {
       this.#refuseIdentity(route, decision, reply);
       return;
@@ -195,6 +195,7 @@ export class SidecarServer {
         dialect: dialectsByName[route.dialect],
         query: route.query,
         rawHeaders: request.rawHeaders,
+        headers: request.headers,
         body,
         identity,
         receivedAtMs,

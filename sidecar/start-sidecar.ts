@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { readHarnessSession } from "../adapters/read-harness-session.ts";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import { openTokenVerifier, type TokenVerifier } from "../runtime/capability-token.ts";
 import type { Logger } from "../runtime/log.ts";
@@ -134,6 +135,11 @@ export class Sidecar {
     this.#gate.apply(order);
   }
 
+  /** The rollout that this sidecar is for, when it is for one. */
+  get binding(): Binding | undefined {
+    return this.#binding;
+  }
+
   gateStatus(): GateStatus {
     return this.#gate.status();
   }
@@ -257,7 +263,7 @@ export class Sidecar {
       binding: this.#binding,
       trustsPath: this.#config.identity.trustPath ?? !hasController,
       bindsSessions: this.#config.identity.bindSessions,
-      readSession: () => undefined,
+      readSession: readHarnessSession,
     };
   }
 

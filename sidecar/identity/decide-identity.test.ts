@@ -65,8 +65,8 @@ describe("known", () => {
     ],
     [
       "a session beside a token only says which session",
-      { token: good(), session: { sessionId: "s", sideCallClass: "title" } },
-      { rolloutId: "r1", sessionId: "s", sideCallClass: "title" },
+      { token: good(), session: { sessionId: "s" } },
+      { rolloutId: "r1", sessionId: "s" },
     ],
   ])("%s", (_name, change, identity) => {
     expect(decideIdentity({ ...facts, ...change })).toMatchObject({ kind: "known", identity });

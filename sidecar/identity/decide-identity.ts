@@ -6,7 +6,6 @@ import type { Binding, Identity, IdentityDecision, IdentityRefusal } from "./ide
 export interface SessionFacts {
   /** Unique over harnesses, e.g. `codex:0199…`. */
   readonly sessionId: string;
-  readonly sideCallClass?: string;
 }
 
 export interface IdentityFacts {
@@ -29,7 +28,7 @@ const wholeRange = "*";
  * is no shared default: calls of unknown origin would end up in each other's trajectories.
  */
 export function decideIdentity(facts: IdentityFacts): IdentityDecision {
-  const session = facts.session === undefined ? {} : { ...facts.session };
+  const session = facts.session === undefined ? {} : { sessionId: facts.session.sessionId };
   const { token, path, binding } = facts;
   if (token?.verdict.ok === true) {
     const { capability } = token.verdict;

@@ -12,7 +12,7 @@ export interface IdentitySources {
   readonly binding: Binding | undefined;
   readonly trustsPath: boolean;
   readonly bindsSessions: boolean;
-  readonly readSession: (headers: IncomingHttpHeaders, body: Buffer) => SessionFacts | undefined;
+  readonly readSession: (headers: IncomingHttpHeaders) => SessionFacts | undefined;
 }
 
 /** Gathers the facts for `decideIdentity`; a token seen before costs no signature check. */
@@ -20,7 +20,6 @@ export async function resolveIdentity(
   sources: IdentitySources,
   path: PathIdentity,
   headers: IncomingHttpHeaders,
-  body: Buffer,
 ): Promise<IdentityDecision> {
   const { verifier, hasController, binding, trustsPath, bindsSessions } = sources;
   const inPath = path.kind === "token" && !trustsPath ? path.token : undefined;
@@ -43,7 +42,7 @@ export async function resolveIdentity(
         ? undefined
         : { where: inPath === undefined ? "header" : "path", verdict },
     binding,
-    session: sources.readSession(headers, body),
+    session: sources.readSession(headers),
     trustsPath,
     bindsSessions,
   });

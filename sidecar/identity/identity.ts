@@ -6,7 +6,6 @@ export interface Identity {
   /** Where it came from; for logs and metrics. */
   readonly source: "token" | "path" | "binding" | "session";
   readonly sessionId?: string;
-  readonly sideCallClass?: string;
 }
 
 export interface IdentityRefusal {

@@ -1,8 +1,11 @@
+import type { IncomingHttpHeaders } from "node:http";
+import { recognizeHarness } from "../../adapters/recognize-harness.ts";
 import { buildFinishedCall } from "../capture/build-finished-call.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
 import { samplingJson } from "../capture/sampling-json.ts";
 import { createCallCapture } from "../dialects/call-capture.ts";
 import type { Dialect, DialectError, DialectStream, PlannedCall } from "../dialects/dialect.ts";
+import { parseJson } from "../dialects/json-value.ts";
 import type { Passage } from "../gate/gate.ts";
 import { engineRequestHeaders } from "../http/relay-headers.ts";
 import type { Identity } from "../identity/identity.ts";
@@ -20,6 +23,7 @@ export interface RelayedRequest {
   readonly dialect: Dialect;
   readonly query: string;
   readonly rawHeaders: readonly string[];
+  readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
   readonly identity: Identity;
   readonly receivedAtMs: number;
@@ -303,7 +307,7 @@ export class CallRelay implements RetriableCall {
   }
 
   #buildRecord(attempt: EngineAttempt): FinishedCall {
-    const { identity, requestId, dialect, receivedAtMs, retryOf, body } = this.#request;
+    const { identity, requestId, dialect, receivedAtMs, retryOf, body, headers } = this.#request;
     const engine = this.#engine as Engine;
     const plan = this.#plan as PlannedCall;
     const capture = this.#context.capture();
@@ -322,7 +326,7 @@ export class CallRelay implements RetriableCall {
         delivered: this.#reply.isDelivered && !isError,
         retryOf,
         replayOf: undefined,
-        sideCallClass: identity.sideCallClass,
+        sideCallClass: sideCallClass(headers, body),
         sessionId: identity.sessionId,
         errorReason: isError ? `engine-status-${status}` : this.#errorReason,
         httpStatus: status,
@@ -379,6 +383,12 @@ export function replayRecord(original: FinishedCall, facts: ReplayFacts): Finish
     })),
     timing: { receivedAtMs, finishedAtMs, heldMs: 0 },
   };
+}
+
+/** Titles, background requests: only the harness's adapter can tell, and only from the body. */
+function sideCallClass(headers: IncomingHttpHeaders, body: Buffer): string | undefined {
+  const adapter = recognizeHarness(headers);
+  return adapter?.sideCallClass({ headers, body: parseJson(body.toString("utf8")) });
 }
 
 function untrainable(
