@@ -31,7 +31,11 @@ const chatTemplate = `{%- if tools %}<|im_start|>system
  */
 export async function writeSmallModel(
   directory: string,
-  options: { readonly seed?: number; readonly maxLength?: number } = {},
+  options: {
+    readonly seed?: number;
+    /** Overrides of config.json. */
+    readonly config?: Readonly<Record<string, unknown>>;
+  } = {},
 ): Promise<void> {
   const config = {
     architectures: ["Qwen2ForCausalLM"],
@@ -42,12 +46,13 @@ export async function writeSmallModel(
     num_hidden_layers: 2,
     num_attention_heads: 4,
     num_key_value_heads: 2,
-    max_position_embeddings: options.maxLength ?? 512,
+    max_position_embeddings: 512,
     rope_theta: 10_000,
     rms_norm_eps: 1e-6,
     tie_word_embeddings: true,
     torch_dtype: "float32",
     eos_token_id: smallModelIds.imEnd,
+    ...options.config,
   };
   const added = [...specialTokens, ...tagTokens].map((content, i) => ({
     id: 256 + i,
