@@ -101,12 +101,16 @@ const credit = z.discriminatedUnion("kind", [
 const epsilon = z.number().positive().optional();
 const advantages = z.discriminatedUnion("estimator", [
   z.strictObject({
-    estimator: z.enum(["grpo", "dr-grpo", "rloo"]),
+    estimator: z.enum(["grpo", "trl-grpo", "dr-grpo", "rloo"]),
     epsilon,
     credit: credit.optional(),
   }),
   z.strictObject({
-    estimator: z.enum(["reinforce-plus-plus", "reinforce-plus-plus-baseline"]),
+    estimator: z.enum([
+      "reinforce-plus-plus",
+      "reinforce-plus-plus-baseline",
+      "trl-grpo-batch-std",
+    ]),
     credit: credit.optional(),
   }),
   z.strictObject({
@@ -142,6 +146,7 @@ const weighting = z.discriminatedUnion("kind", [
       "verl-seq-mean-token-mean",
       "verl-seq-mean-token-sum",
       "trl-grpo",
+      "agl-per-rollout-mean",
     ]),
   }),
   z.strictObject({
