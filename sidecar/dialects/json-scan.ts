@@ -95,14 +95,29 @@ export function skipWhitespace(bytes: Buffer, from: number): number {
   }
 }
 
+/** How far a string is walked byte by byte before a native search: a call costs about as much. */
+const shortRun = 48;
+
 /** End of the string whose opening quote is at `from`; the end of the bytes when it has none. */
 function skipString(bytes: Buffer, from: number): number {
-  let quote = bytes.indexOf(QUOTE, from + 1);
-  while (quote !== -1) {
+  let position = from + 1;
+  while (position < bytes.length) {
+    const limit = Math.min(bytes.length, position + shortRun);
+    while (position < limit) {
+      const byte = bytes[position];
+      if (byte === QUOTE) return position + 1;
+      position += byte === BACKSLASH ? 2 : 1;
+    }
+    // Here `position` is not escaped: a quote ends the string unless the backslashes since then
+    // before it are odd in number. After an escaped one, others are likely near: walk again.
+    const quote = bytes.indexOf(QUOTE, position);
+    if (quote === -1) return bytes.length;
     let backslashes = 0;
-    while (bytes[quote - 1 - backslashes] === BACKSLASH) backslashes += 1;
-    if (backslashes % 2 === 0) return quote + 1;
-    quote = bytes.indexOf(QUOTE, quote + 1);
+    while (quote - backslashes > position && bytes[quote - 1 - backslashes] === BACKSLASH) {
+      backslashes += 1;
+    }
+    position = quote + 1;
+    if (backslashes % 2 === 0) return position;
   }
   return bytes.length;
 }
@@ -140,7 +155,28 @@ function endsScalar(byte: number): boolean {
   return byte === COMMA || byte === CLOSE_BRACE || byte === CLOSE_BRACKET || byte <= 0x20;
 }
 
+/**
+ * Member names of completions, so that reading a chunk makes no new string for each. By length,
+ * first and last byte, which tell these apart.
+ */
+const knownKeys: ReadonlyMap<number, string> = new Map(
+  [
+    ...["id", "object", "created", "model", "choices", "usage", "index", "delta", "message"],
+    ...["logprobs", "finish_reason", "stop_reason", "matched_stop", "text", "token_ids"],
+    ...["prompt_token_ids", "policy_versions", "weight_versions", "meta_info"],
+    ...["system_fingerprint", "service_tier", "prompt_logprobs", "kv_transfer_params"],
+  ].map((key) => [keyCode(key.length, key.charCodeAt(0), key.charCodeAt(key.length - 1)), key]),
+);
+
+function keyCode(length: number, first: number, last: number): number {
+  return (length << 16) | (first << 8) | last;
+}
+
 function readKey(bytes: Buffer, start: number, end: number): string {
+  const length = end - start - 2;
+  const code = keyCode(length, bytes[start + 1] ?? 0, bytes[end - 2] ?? 0);
+  const known = knownKeys.get(code);
+  if (known !== undefined && isKeyAt(bytes, start + 1, known)) return known;
   const text = bytes.toString("utf8", start + 1, end - 1);
   if (!text.includes("\\")) return text;
   try {
@@ -148,4 +184,11 @@ function readKey(bytes: Buffer, start: number, end: number): string {
   } catch {
     return text;
   }
+}
+
+function isKeyAt(bytes: Buffer, start: number, key: string): boolean {
+  for (let index = 0; index < key.length; index += 1) {
+    if (bytes[start + index] !== key.charCodeAt(index)) return false;
+  }
+  return true;
 }

@@ -1,7 +1,9 @@
 import type { SseBlock } from "../sse/sse-block.ts";
+import { applyCuts } from "./byte-cuts.ts";
 import type { ClientAsked, DialectError, DialectStream, StreamFailure } from "./dialect.ts";
+import { skipWhitespace } from "./json-scan.ts";
 import { asRecord, type JsonRecord, parseJson } from "./json-value.ts";
-import { droppedChunk, stripResponse } from "./strip-response.ts";
+import { droppedChunk, stripCuts, stripResponse } from "./strip-response.ts";
 
 export interface PassthroughStreamSettings {
   readonly asked: ClientAsked;
@@ -41,12 +43,12 @@ export function createPassthroughStream(settings: PassthroughStreamSettings): Di
   return {
     push(block) {
       if (outcome !== "open") return NO_BYTES;
-      if (block.data === null) return block.raw;
+      if (!block.hasData) return block.raw;
       if (block.isDone) {
         isAnswered = true;
         return block.raw;
       }
-      hasFinish ||= mentionsFinish(block.data);
+      hasFinish ||= mentionsFinish(block.raw);
       return settings.captured ? stripBlock(block, settings.asked) : block.raw;
     },
     pushWhole(response) {
@@ -91,17 +93,16 @@ export function createPassthroughStream(settings: PassthroughStreamSettings): Di
 
 /** A block with the capture's members removed; empty when the block was only there for them. */
 export function stripBlock(block: SseBlock, asked: ClientAsked): Buffer {
-  const { data, raw, dataStart } = block;
+  const { raw, dataStart } = block;
+  if (dataStart !== -1) {
+    const cuts = stripCuts(raw, dataStart, asked, true);
+    return cuts === droppedChunk ? NO_BYTES : applyCuts(raw, cuts);
+  }
+  const { data } = block;
   if (data === null) return raw;
   const stripped = stripResponse(data, asked, true);
   if (stripped === droppedChunk) return NO_BYTES;
-  if (stripped === data) return raw;
-  if (dataStart === -1) return rebuildBlock(block, stripped);
-  return Buffer.concat([
-    raw.subarray(0, dataStart),
-    stripped,
-    raw.subarray(dataStart + data.length),
-  ]);
+  return stripped === data ? raw : rebuildBlock(block, stripped);
 }
 
 /** Several data lines: the JSON is written on as many lines as it still has. */
@@ -115,12 +116,15 @@ function rebuildBlock(block: SseBlock, data: Buffer): Buffer {
 }
 
 const FINISH = Buffer.from('"finish_reason"');
+const COLON = 0x3a;
+const QUOTE = 0x22;
 
 /** A finish reason other than null. Inside a JSON string the quotes would be escaped. */
-function mentionsFinish(data: Buffer): boolean {
-  for (let at = data.indexOf(FINISH); at !== -1; at = data.indexOf(FINISH, at + 1)) {
-    const rest = data.toString("latin1", at + FINISH.length, at + FINISH.length + 16);
-    if (/^\s*:\s*"[^"]/.test(rest)) return true;
+function mentionsFinish(bytes: Buffer): boolean {
+  for (let at = bytes.indexOf(FINISH); at !== -1; at = bytes.indexOf(FINISH, at + 1)) {
+    const colon = skipWhitespace(bytes, at + FINISH.length);
+    const value = skipWhitespace(bytes, colon + 1);
+    if (bytes[colon] === COLON && bytes[value] === QUOTE && bytes[value + 1] !== QUOTE) return true;
   }
   return false;
 }

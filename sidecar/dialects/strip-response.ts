@@ -33,8 +33,19 @@ export function stripResponse(
   asked: ClientAsked,
   isChunk: boolean,
 ): Buffer | typeof droppedChunk {
-  const root = scanObject(bytes, 0);
-  if (root === undefined) return bytes;
+  const cuts = stripCuts(bytes, 0, asked, isChunk);
+  return cuts === droppedChunk ? cuts : applyCuts(bytes, cuts);
+}
+
+/** The same for JSON that starts at `from` inside other bytes: what to cut out of them. */
+export function stripCuts(
+  bytes: Buffer,
+  from: number,
+  asked: ClientAsked,
+  isChunk: boolean,
+): readonly ByteCut[] | typeof droppedChunk {
+  const root = scanObject(bytes, from);
+  if (root === undefined) return [];
   const choices = lastMember(root, "choices");
   const usage = lastMember(root, "usage");
   const elements = choices === undefined ? undefined : scanArray(bytes, choices.value.start);
@@ -47,7 +58,7 @@ export function stripResponse(
       (hidesUsage && member.key === "usage" && isNullAt(bytes, member.value)),
   );
   for (const element of elements ?? []) cutChoice(bytes, element, asked, cuts);
-  return applyCuts(bytes, cuts);
+  return cuts;
 }
 
 function cutChoice(bytes: Buffer, choice: ByteRange, asked: ClientAsked, cuts: ByteCut[]): void {

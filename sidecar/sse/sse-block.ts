@@ -8,40 +8,82 @@ import { type JsonValue, parseJson } from "../dialects/json-value.ts";
  */
 export class SseBlock {
   readonly raw: Buffer;
-  /** The data lines joined with line feeds; null for a block without any. */
-  readonly data: Buffer | null;
-  /** `data` is `raw.subarray(dataStart, dataStart + data.length)`; -1 with several data lines. */
+  /** Where the data stands in `raw`; -1 with no or several data lines. */
   readonly dataStart: number;
+  readonly #dataEnd: number;
   readonly event: string | null;
   /** False for the tail of a stream that ended without a blank line. */
   readonly terminated: boolean;
+  #data: Buffer | null | undefined;
   #json: JsonValue | undefined;
   #parsed = false;
 
-  constructor(
-    raw: Buffer,
-    data: Buffer | null,
-    dataStart: number,
-    event: string | null,
-    terminated: boolean,
-  ) {
+  private constructor(raw: Buffer, range: DataRange, event: string | null, terminated: boolean) {
     this.raw = raw;
-    this.data = data;
-    this.dataStart = dataStart;
+    this.dataStart = range.start;
+    this.#dataEnd = range.end;
+    this.#data = range.joined;
     this.event = event;
     this.terminated = terminated;
   }
 
+  /** Data on one line, `raw[start, end)`. */
+  static ofLine(
+    raw: Buffer,
+    start: number,
+    end: number,
+    event: string | null,
+    terminated: boolean,
+  ): SseBlock {
+    return new SseBlock(raw, { start, end, joined: undefined }, event, terminated);
+  }
+
+  /** Data on several lines, joined; null for a block without any. */
+  static ofJoined(
+    raw: Buffer,
+    joined: Buffer | null,
+    event: string | null,
+    terminated: boolean,
+  ): SseBlock {
+    return new SseBlock(raw, { start: -1, end: -1, joined }, event, terminated);
+  }
+
+  get hasData(): boolean {
+    return this.#data !== null;
+  }
+
+  /** The data lines joined with line feeds; null for a block without any. */
+  get data(): Buffer | null {
+    if (this.#data === undefined) this.#data = this.raw.subarray(this.dataStart, this.#dataEnd);
+    return this.#data;
+  }
+
   get isDone(): boolean {
-    return this.data !== null && this.data.length < 16 && this.data.toString().trim() === "[DONE]";
+    if (this.dataStart !== -1) {
+      const length = this.#dataEnd - this.dataStart;
+      // A look at the first byte spares most blocks the rest.
+      if (length < 6 || length > 16 || this.raw[this.dataStart] === OPEN_BRACE) return false;
+    }
+    const { data } = this;
+    return data !== null && data.length < 16 && data.toString("latin1").trim() === "[DONE]";
   }
 
   /** The data as JSON; undefined where there is none (`[DONE]`, comments, broken text). */
   json(): JsonValue | undefined {
     if (!this.#parsed) {
       this.#parsed = true;
-      if (this.data !== null) this.#json = parseJson(this.data.toString("utf8"));
+      if (this.dataStart !== -1) {
+        this.#json = parseJson(this.raw.toString("utf8", this.dataStart, this.#dataEnd));
+      } else if (this.data !== null) this.#json = parseJson(this.data.toString("utf8"));
     }
     return this.#json;
   }
+}
+
+const OPEN_BRACE = 0x7b;
+
+interface DataRange {
+  readonly start: number;
+  readonly end: number;
+  readonly joined: Buffer | null | undefined;
 }

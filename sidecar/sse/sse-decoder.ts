@@ -59,7 +59,7 @@ export function createSseDecoder(options: { readonly maxBlockBytes?: number } = 
       if (nextLf === 0) {
         position = 1;
         if (crClosedBlock) {
-          blocks.push(new SseBlock(bytes.subarray(0, 1), null, -1, null, true));
+          blocks.push(SseBlock.ofJoined(bytes.subarray(0, 1), null, null, true));
           start = 1;
         }
       }
@@ -115,33 +115,37 @@ function blockTooLarge(maxBlockBytes: number): OutriggerError {
 
 function parseBlock(raw: Buffer, terminated: boolean, first: boolean): SseBlock {
   const hasBom = first && raw[0] === 0xef && raw[1] === 0xbb && raw[2] === 0xbf;
+  const hasCr = raw.indexOf(CR) !== -1;
   let position = hasBom ? 3 : 0;
   let event: string | null = null;
-  let data: Buffer | null = null;
-  let dataStart = -1;
+  let start = -1;
+  let end = -1;
   let parts: Buffer[] | null = null;
   while (position < raw.length) {
-    const end = lineEndFrom(raw, position);
-    const value = valueStart(raw, position, end);
-    if (isField(raw, position, end, "data")) {
-      const line = raw.subarray(value, end);
-      if (data === null) {
-        data = line;
-        dataStart = value;
-      } else if (parts === null) parts = [data, line];
-      else parts.push(line);
-    } else if (isField(raw, position, end, "event")) event = raw.toString("utf8", value, end);
-    position = end + (raw[end] === CR && raw[end + 1] === LF ? 2 : 1);
+    const lineEnd = lineEndFrom(raw, position, hasCr);
+    if (isField(raw, position, lineEnd, "data")) {
+      const value = valueStart(raw, position + 4, lineEnd);
+      if (start !== -1) {
+        parts ??= [raw.subarray(start, end)];
+        parts.push(raw.subarray(value, lineEnd));
+      }
+      start = value;
+      end = lineEnd;
+    } else if (isField(raw, position, lineEnd, "event")) {
+      event = raw.toString("utf8", valueStart(raw, position + 5, lineEnd), lineEnd);
+    }
+    position = lineEnd + (raw[lineEnd] === CR && raw[lineEnd + 1] === LF ? 2 : 1);
   }
-  if (parts !== null) return new SseBlock(raw, joinLines(parts), -1, event, terminated);
-  return new SseBlock(raw, data, dataStart, event, terminated);
+  if (parts !== null) return SseBlock.ofJoined(raw, joinLines(parts), event, terminated);
+  if (start === -1) return SseBlock.ofJoined(raw, null, event, terminated);
+  return SseBlock.ofLine(raw, start, end, event, terminated);
 }
 
-function lineEndFrom(raw: Buffer, from: number): number {
-  // Data lines are long and line ends rare: two native searches beat a loop over the bytes. The
-  // search for CR is bounded by the LF, so that a stream without CR is scanned once.
+function lineEndFrom(raw: Buffer, from: number, hasCr: boolean): number {
   const lf = raw.indexOf(LF, from);
   const end = lf === -1 ? raw.length : lf;
+  if (!hasCr) return end;
+  // Bounded by the LF, so that the search for CR never runs over the same bytes twice.
   const cr = raw.subarray(from, end).indexOf(CR);
   return cr === -1 ? end : from + cr;
 }
@@ -156,11 +160,10 @@ function isField(raw: Buffer, start: number, end: number, name: string): boolean
   return true;
 }
 
-function valueStart(raw: Buffer, start: number, end: number): number {
-  const colon = raw.subarray(start, Math.min(end, start + 8)).indexOf(COLON);
-  if (colon === -1) return end;
-  const after = start + colon + 1;
-  return after < end && raw[after] === SPACE ? after + 1 : after;
+/** After the field's name: past its colon and one space. */
+function valueStart(raw: Buffer, nameEnd: number, end: number): number {
+  if (nameEnd >= end) return end;
+  return nameEnd + 1 < end && raw[nameEnd + 1] === SPACE ? nameEnd + 2 : nameEnd + 1;
 }
 
 function joinLines(lines: readonly Buffer[]): Buffer {
