@@ -283,6 +283,19 @@ describe.each(cases)("Compute: $name", ({ config, implementation }) => {
     expect(relativeDifference(await compute.weights(), weights)).toBe(0);
   });
 
+  it("refuses work once closed, and closes once", async () => {
+    const other = await implementation.open(config, weights);
+    const decode = await other.openDecode({ slots: 1, maxLength: 8 });
+    const running = other.logprobs(rows, 1);
+    await Promise.all([other.close(), other.close()]);
+    expect(await running).toHaveLength(rows.length);
+    await expect(other.logprobs(rows, 1)).rejects.toMatchObject({ reason: "compute-closed" });
+    const items = [{ slot: 0, tokenIds: Int32Array.of(1) }];
+    await expect(decode.extend(items)).rejects.toMatchObject({ reason: "compute-closed" });
+    // The others of the process go on.
+    expect(await compute.logprobs(rows, 1)).toHaveLength(rows.length);
+  });
+
   it("refuses a step with a gradient that is not finite, and keeps the weights", async () => {
     await reset();
     await compute.backward(rows, 1, (lp) =>

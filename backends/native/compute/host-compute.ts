@@ -1,3 +1,4 @@
+import { OutriggerError } from "../../../core/outrigger-error.ts";
 import type { ModelConfig } from "../model/model-config.ts";
 import { openCachedDecode } from "./cached-decode.ts";
 import type { Compute, ComputeDescription } from "./compute.ts";
@@ -6,7 +7,7 @@ import type { HostParameters } from "./host-parameters.ts";
 import type { Kernels } from "./kernels.ts";
 import { copyParameters } from "./parameter-store.ts";
 import { checkRows, checkTemperature, type RowBatchLimits } from "./row-batches.ts";
-import { createSerialQueue } from "./serial-queue.ts";
+import { createSerialQueue, type SerialQueue } from "./serial-queue.ts";
 import { computeBackward, computeLogprobs } from "./train-passes.ts";
 
 export interface HostComputeOptions {
@@ -30,6 +31,9 @@ function rowBatchLimits(config: ModelConfig, maxBatchTokens: number): RowBatchLi
   };
 }
 
+const computeClosed = (): OutriggerError =>
+  new OutriggerError("compute-closed", "the compute is closed", { origin: "backend" });
+
 /** `Compute` from a library's kernels, with weights, gradients and moments in host memory. */
 export function createHostCompute(
   description: ComputeDescription,
@@ -40,8 +44,14 @@ export function createHostCompute(
 ): Compute {
   const limits = rowBatchLimits(config, options.maxBatchTokens ?? 2048);
   const maxKeptFloats = options.maxKeptFloats ?? 192 * 1024 * 1024;
+  const queue = createSerialQueue();
+  let isClosed = false;
   // Also keeps an update from changing weights that a run in another thread is reading.
-  const serial = createSerialQueue();
+  const serial: SerialQueue = (job) =>
+    queue(async () => {
+      if (isClosed) throw computeClosed();
+      return job();
+    });
   const check = (rows: readonly Int32Array[], temperature: number): void => {
     checkRows(rows, config);
     checkTemperature(temperature);
@@ -57,7 +67,7 @@ export function createHostCompute(
     async backward(rows, temperature, gradientOf) {
       check(rows, temperature);
       const job = { rows, temperature, gradientOf, limits, maxKeptFloats };
-      return serial(() => computeBackward(kernels, job, host.gradients));
+      return serial(() => computeBackward(kernels, job, host.gradients()));
     },
     step: (settings) =>
       serial(async () => {
@@ -65,7 +75,7 @@ export function createHostCompute(
         kernels.weightsChanged();
         return result;
       }),
-    gradients: () => serial(async () => copyParameters(host.gradients)),
+    gradients: () => serial(async () => copyParameters(host.gradients())),
     clearGradients: () => host.clearGradients(),
     weights: () => serial(async () => copyParameters(host.weights)),
     setWeights: (weights) =>
@@ -79,6 +89,11 @@ export function createHostCompute(
       checkDecodeBounds(bounds, config);
       return openCachedDecode(config, kernels, bounds, serial);
     },
-    close: () => serial(() => kernels.close()),
+    close: () =>
+      queue(async () => {
+        if (isClosed) return;
+        isClosed = true;
+        await kernels.close();
+      }),
   };
 }

@@ -11,10 +11,13 @@ import {
   type ParameterStore,
 } from "./parameter-store.ts";
 
-/** Weights, accumulated gradients and AdamW moments in this process's memory. */
+/**
+ * Weights, accumulated gradients and AdamW moments in this process's memory. Gradients and moments
+ * take theirs when they are first needed: a frozen reference model never does.
+ */
 export interface HostParameters {
   readonly weights: ParameterStore;
-  readonly gradients: ParameterStore;
+  gradients(): ParameterStore;
   step(settings: AdamWSettings): { readonly gradNorm: number };
   clearGradients(): void;
   setWeights(weights: NamedWeights): void;
@@ -22,38 +25,48 @@ export interface HostParameters {
   setOptimizerState(state: OptimizerState): void;
 }
 
+/** A value that is made when it is first asked for. */
+function once<T>(make: () => T): () => T {
+  let value: T | undefined;
+  return () => (value ??= make());
+}
+
 export function createHostParameters(config: ModelConfig, initial: NamedWeights): HostParameters {
   const weights = createParameterStore(config);
   fillParameters(weights, config, initial, "initial weights");
-  const gradients = createParameterStore(config);
-  const first = createParameterStore(config);
-  const second = createParameterStore(config);
-  const state = {
-    weights: weights.flat,
-    firstMoments: first.flat,
-    secondMoments: second.flat,
-  };
+  const gradients = once(() => createParameterStore(config));
+  const moments = once(() => ({
+    first: createParameterStore(config),
+    second: createParameterStore(config),
+  }));
   let stepCount = 0;
 
   return {
     weights,
     gradients,
     step(settings) {
-      const gradNorm = gradientNorm(gradients.flat);
+      const gradient = gradients().flat;
+      const gradNorm = gradientNorm(gradient);
       stepCount += 1;
       const scale = clipFactor(gradNorm, settings.maxGradNorm);
-      applyAdamW(state, gradients.flat, scale, stepCount, settings);
-      gradients.flat.fill(0);
+      const { first, second } = moments();
+      const state = {
+        weights: weights.flat,
+        firstMoments: first.flat,
+        secondMoments: second.flat,
+      };
+      applyAdamW(state, gradient, scale, stepCount, settings);
+      gradient.fill(0);
       return { gradNorm };
     },
     clearGradients: () => {
-      gradients.flat.fill(0);
+      gradients().flat.fill(0);
     },
     setWeights: (next) => fillParameters(weights, config, next, "new weights"),
     optimizerState: () => ({
       stepCount,
-      firstMoments: copyParameters(first),
-      secondMoments: copyParameters(second),
+      firstMoments: copyParameters(moments().first),
+      secondMoments: copyParameters(moments().second),
     }),
     setOptimizerState(next) {
       checkWeights(config, next.firstMoments, "first moments");
@@ -65,8 +78,8 @@ export function createHostParameters(config: ModelConfig, initial: NamedWeights)
           { origin: "user", hint: "The checkpoint's optimizer state is damaged." },
         );
       }
-      fillParameters(first, config, next.firstMoments, "first moments");
-      fillParameters(second, config, next.secondMoments, "second moments");
+      fillParameters(moments().first, config, next.firstMoments, "first moments");
+      fillParameters(moments().second, config, next.secondMoments, "second moments");
       stepCount = next.stepCount;
     },
   };
