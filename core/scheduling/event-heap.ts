@@ -1,5 +1,7 @@
 export interface EventHeap<T> {
   readonly size: number;
+  /** The lowest key; undefined when the heap is empty. */
+  readonly nextKey: number | undefined;
   push(key: number, value: T): void;
   /** The value with the lowest key; among equals the one that was pushed first. */
   pop(): { readonly key: number; readonly value: T } | undefined;
@@ -49,6 +51,9 @@ export function createEventHeap<T>(): EventHeap<T> {
   return {
     get size() {
       return heap.length;
+    },
+    get nextKey() {
+      return heap[0]?.key;
     },
     push(key, value) {
       siftUp({ key, sequence: sequence++, value });

@@ -1,7 +1,7 @@
 import { OutriggerError } from "../outrigger-error.ts";
 import type { ScheduleGroup, ScheduleState } from "./schedule-state.ts";
 
-/** The two numbers that the bound is made of; derived in docs/decisions/0004-staleness-bound.md. */
+/** The two numbers that the bound is made of; derived in docs/decisions/staleness-bound.md. */
 export interface StalenessRule {
   readonly groupsPerStep: number;
   /** k: an update from version v trains a group only if v - its earliest version <= k. */

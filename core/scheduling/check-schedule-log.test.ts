@@ -1,0 +1,75 @@
+import { describe, expect, it } from "vitest";
+import { checkScheduleLog } from "./check-schedule-log.ts";
+import { parseScheduleLog, type ScheduleEvent } from "./schedule-event.ts";
+
+const limits = {
+  maxStaleness: 0,
+  isDeviceShared: true,
+  slotCount: 1,
+  groupIdOf: (rolloutId: string) => rolloutId.slice(0, 1),
+  turnCountOf: () => 1,
+  rolloutIdsOf: (groupId: string) => [`${groupId}1`],
+};
+const call = (rolloutId: string, version = 0): ScheduleEvent[] => [
+  { t: 1, type: "call-start", rolloutId, turn: 0, version },
+  { t: 2, type: "call-end", rolloutId, turn: 0 },
+];
+const a: ScheduleEvent = { t: 0, type: "admit", groupId: "a" };
+const aEnds: ScheduleEvent = { t: 2, type: "rollout-end", rolloutId: "a1" };
+const pause: ScheduleEvent = { t: 2, type: "pause" };
+const train = (version: number, ...groups: string[]): ScheduleEvent[] => [
+  { t: 3, type: "train-start", version, groups },
+  { t: 4, type: "train-end" },
+  { t: 5, type: "publish", version: version + 1 },
+];
+
+describe("checkScheduleLog", () => {
+  it("accepts a sound log", () => {
+    expect(checkScheduleLog([a, ...call("a1"), aEnds, pause, ...train(0, "a")], limits)).toEqual(
+      [],
+    );
+  });
+
+  it.each<[string, ScheduleEvent[], string]>([
+    ["a call behind a shut gate", [a, { t: 0, type: "pause" }, ...call("a1")], "gate is shut"],
+    ["training twice", [a, ...call("a1"), aEnds, pause, ...train(0, "a", "a")], "but training"],
+    ["training before the end", [a, ...call("a1"), pause, ...train(0, "a")], "before a1 ended"],
+    ["training half a rollout", [a, aEnds, pause, ...train(0, "a")], "after 0 of 1 calls"],
+    [
+      "training above the bound",
+      [a, ...call("a1"), aEnds, pause, ...train(0), ...train(1, "a")],
+      "at staleness 1",
+    ],
+    ["a call of another version", [a, ...call("a1", 3)], "calls at 3, not 0"],
+    ["publishing with the gate open", [a, ...train(0)], "gate open"],
+    [
+      "too many calls",
+      [a, { t: 0, type: "admit", groupId: "b" }, ...call("a1").slice(0, 1), ...call("b1")],
+      "2 calls in flight",
+    ],
+    [
+      "training with calls in flight",
+      [a, ...call("a1").slice(0, 1), pause, ...train(0)],
+      "with 1 in flight",
+    ],
+    ["two admissions", [a, a], "admitted twice"],
+    [
+      "a drop of a trained group",
+      [...[a, ...call("a1"), aEnds, pause, ...train(0, "a")], { t: 9, type: "drop", groupId: "a" }],
+      "cannot be dropped",
+    ],
+  ])("finds %s", (_name, log, message) => {
+    expect(checkScheduleLog(log, limits).join("\n")).toContain(message);
+  });
+});
+
+describe("parseScheduleLog", () => {
+  it.each([
+    ['{"t":1,"type":"pause"}\n{"t":0,"type":"resume"}', "line 2: t goes back from 1 to 0"],
+    ["\n{", "line 2: is not JSON"],
+    ['{"t":1,"type":"nap"}', "line 1:"],
+    ['{"t":-1,"type":"pause"}', "line 1:"],
+  ])("refuses %j", (text, message) => {
+    expect(() => parseScheduleLog(text)).toThrow(message);
+  });
+});
