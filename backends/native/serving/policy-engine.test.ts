@@ -193,7 +193,7 @@ describe("PolicyEngine", () => {
     const run = async (order: readonly number[]): Promise<string[]> => {
       open({ maxLength: 256 }, flat);
       const all = await Promise.all(
-        order.map((p) => sample([p], 8).then((t) => `${p}:${idsOf(t)}`)),
+        order.map((p) => sample([p], 8).then((t) => `${p}:${idsOf(t).join()}`)),
       );
       await engine.close();
       return all.sort();

@@ -223,7 +223,7 @@ describe("policy server", () => {
 
   it("serves completions for text and for ids, streamed and not", async () => {
     const client = await serve("");
-    const body = { model: "small", max_tokens: 3, logprobs: 1, ...{ return_token_ids: true } };
+    const body = { model: "small", max_tokens: 3, logprobs: 1, return_token_ids: true };
     const whole = await client.completions.create({ ...body, prompt: [[104, 105], [106]] });
     expect(whole.choices.map((c) => c.text)).toEqual(["hhh", "jjj"]);
     expect(whole.choices).toMatchObject([
