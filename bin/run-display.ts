@@ -13,7 +13,7 @@ export interface RunDisplay extends RunObserver {
 
 export interface DisplayOptions {
   readonly stream: NodeJS.WriteStream;
-  now(): number;
+  readonly now: () => number;
 }
 
 /** A bar that moves on a terminal; one line per step and evaluation elsewhere. */
@@ -50,7 +50,9 @@ export function openRunDisplay(options: DisplayOptions): RunDisplay {
       bars?.stop();
     },
     evaluationStarted: (step, total) => {
-      line(`evaluation ${step === 0 ? "before training" : `after step ${step}`}: ${total} held-out tasks`);
+      line(
+        `evaluation ${step === 0 ? "before training" : `after step ${step}`}: ${total} held-out tasks`,
+      );
     },
     evaluationProgress: (step, done, passed) =>
       show(`eval ${step}`, done, Math.max(done, 1), `passed ${passed}/${done}`),

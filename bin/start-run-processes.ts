@@ -12,6 +12,8 @@ import { childEnvironment, SupervisedProcess } from "../runtime/supervise-proces
 
 const readyTimeoutMs = 120_000;
 const graceMs = 20_000;
+/** How long the sidecar may take to see that a restarted engine serves again. */
+const engineRecoveryMs = 5_000;
 
 /** Starts and keeps running what stands beside the controller: one sidecar and the backend. */
 export async function startRunProcesses(
@@ -26,6 +28,7 @@ export async function startRunProcesses(
     grpcAddress: `127.0.0.1:${ports.trainer}`,
   });
   const common = { readyTimeoutMs, graceMs, log, now, onGivenUp: request.onGivenUp };
+  let hasStarted = false;
   const sidecar = new SupervisedProcess({
     ...common,
     name: "sidecar",
@@ -38,7 +41,9 @@ export async function startRunProcesses(
       OUTRIGGER_SIDECAR_ENGINES_KIND: "native",
     }),
     logFile: join(request.directory, "sidecar.log"),
-    isReady: async (signal) => (await fetch(`${sidecarUrl}/healthz`, { signal })).ok,
+    // At first there is no policy yet; after a restart it is known, and must be reachable.
+    isReady: async (signal) =>
+      (await fetch(`${sidecarUrl}/${hasStarted ? "readyz" : "healthz"}`, { signal })).ok,
     onStarted: (pid) => noteProcess(request, "sidecar", pid),
   });
   const trainer = new SupervisedProcess({
@@ -53,22 +58,22 @@ export async function startRunProcesses(
   });
   try {
     await Promise.all([sidecar.start(), trainer.start()]);
+    hasStarted = true;
   } catch (error) {
     await Promise.all([backend.close(), sidecar.close(), trainer.close()]);
     throw error;
   }
-  const children = { sidecar, backend: trainer };
   return {
     backend,
     sidecarUrl,
     backendReady: () => trainer.whenReady(),
     sidecarReady: () => sidecar.whenReady(),
-    crashedSince: (ms) =>
-      new Set(
-        (["sidecar", "backend"] as const).filter((name) =>
-          children[name].crashesMs.some((crashedAtMs) => crashedAtMs >= ms),
-        ),
-      ),
+    crashedSince: (ms) => {
+      const down = new Set<"sidecar" | "backend">();
+      if (sidecar.wasDownSince(ms)) down.add("sidecar");
+      if (trainer.wasDownSince(ms - engineRecoveryMs)) down.add("backend");
+      return down;
+    },
     close: async () => {
       await Promise.all([sidecar.close(), trainer.close()]);
     },
@@ -79,11 +84,16 @@ function sidecarCommand(port: number, request: ProcessRequest): string[] {
   return [
     ...outrigger(),
     "sidecar",
-    ...["--host", "127.0.0.1"],
-    ...["--port", String(port)],
-    ...["--controller", request.grpcAddress],
-    ...["--spool-dir", join(request.directory, "spool")],
-    ...["--log-level", "warn"],
+    "--host",
+    "127.0.0.1",
+    "--port",
+    String(port),
+    "--controller",
+    request.grpcAddress,
+    "--spool-dir",
+    join(request.directory, "spool"),
+    "--log-level",
+    "warn",
     "--exit-with-parent",
   ];
 }
@@ -97,12 +107,18 @@ function backendCommand(
     ...outrigger(),
     "backend",
     "native",
-    ...["--model", backend.model],
-    ...["--state", join(directory, "backend")],
-    ...["--policy-port", String(ports.policy)],
-    ...["--grpc-port", String(ports.trainer)],
-    ...["--compute", backend.compute],
-    ...["--seed", String(seed)],
+    "--model",
+    backend.model,
+    "--state",
+    join(directory, "backend"),
+    "--policy-port",
+    String(ports.policy),
+    "--grpc-port",
+    String(ports.trainer),
+    "--compute",
+    backend.compute,
+    "--seed",
+    String(seed),
     ...backend.flags,
     "--exit-with-parent",
   ];

@@ -6,8 +6,8 @@ import type { FailurePolicy } from "../core/rollouts/failure-policy.ts";
 import {
   type Capability,
   type CapabilityScope,
+  openTokenSigner,
   openTokenVerifier,
-  signCapability,
 } from "../runtime/capability-token.ts";
 import { loadOrCreateTokenKeys } from "../runtime/capability-token-keys.ts";
 import { bindGrpcServer, closeGrpcServer, createGrpcServer } from "../runtime/grpc-server.ts";
@@ -36,16 +36,16 @@ export interface ControllerOptions {
   readonly policy?: ServedPolicy;
   readonly failurePolicy: FailurePolicy;
   readonly log: Logger;
-  now(): number;
+  readonly now: () => number;
   /** What happens elsewhere when rollouts are created or changed through the API. */
   readonly hooks: ControllerHooks;
 }
 
 export interface ControllerHooks {
-  onQueued(): void;
-  onChanged(rolloutId: string, isOver: boolean): void;
+  readonly onQueued: () => void;
+  readonly onChanged: (rolloutId: string, isOver: boolean) => void;
   stopAttempt?(rolloutId: string): Promise<void>;
-  status(): Promise<Readonly<Record<string, unknown>>>;
+  readonly status: () => Promise<Readonly<Record<string, unknown>>>;
 }
 
 /** Stores, ingest and HTTP API: the controller without what schedules and runs. */
@@ -77,8 +77,7 @@ export async function openController(options: ControllerOptions): Promise<Contro
     now,
     ...hooks,
   });
-  const sign = (capability: Capability): Promise<string> =>
-    signCapability(capability, keys.privateKeyPem);
+  const sign = await openTokenSigner(keys.privateKeyPem);
   const grpc = createGrpcServer();
   const ingest = serveSampleStream(grpc, {
     store: calls,

@@ -9,16 +9,17 @@ import type { Experiment } from "./experiment/load-experiment.ts";
 import type { Task } from "./experiment/read-tasks.ts";
 import { type Grader, openVerifier } from "./grading/grader.ts";
 import { type Controller, openController, wideCapability } from "./open-controller.ts";
-import { collectResult } from "./report/collect-result.ts";
 import type { RunResult } from "./report/build-result.ts";
-import { type AttemptContext, runAttempt } from "./rollouts/run-attempt.ts";
+import { collectResult } from "./report/collect-result.ts";
 import { RolloutDispatcher } from "./rollouts/rollout-dispatcher.ts";
+import { type AttemptContext, runAttempt } from "./rollouts/run-attempt.ts";
 import { type RunDirectory, writeAtomically } from "./run-directory.ts";
 import { plainVariables, runIdVariable } from "./runners/harness-environment.ts";
 import { killLeftovers } from "./runners/kill-leftovers.ts";
 import type { ProcessIdentity } from "./runners/process-identity.ts";
 import { createChangeSignal } from "./scheduler/change-signal.ts";
 import { samplingOverrides } from "./scheduler/experiment-settings.ts";
+import { retryingBackend } from "./scheduler/retrying-backend.ts";
 import type { RunObserver } from "./scheduler/run-observer.ts";
 import { TrainingRun } from "./scheduler/training-run.ts";
 
@@ -29,7 +30,7 @@ export interface RunProcesses {
   /** Resolves when the backend's process answers (again). */
   backendReady(): Promise<void>;
   sidecarReady(): Promise<void>;
-  /** Which of them died at or after that time, ms since the epoch. */
+  /** Which of them were not up at some time since then, ms since the epoch. */
   crashedSince(ms: number): ReadonlySet<"sidecar" | "backend">;
   close(): Promise<void>;
 }
@@ -44,7 +45,7 @@ export interface ProcessRequest {
   readonly environment: Readonly<Record<string, string>>;
   noteProcess(name: string, identity: ProcessIdentity): void;
   /** A process that cannot be kept running. */
-  onGivenUp(error: OutriggerError): void;
+  readonly onGivenUp: (error: OutriggerError) => void;
 }
 
 export interface RunExperimentOptions {
@@ -56,11 +57,11 @@ export interface RunExperimentOptions {
   /** Aborted to drain and stop. */
   readonly signal: AbortSignal;
   readonly environment: Readonly<Record<string, string | undefined>>;
-  now(): number;
-  startProcesses(request: ProcessRequest): Promise<RunProcesses>;
-  onBackend(description: BackendDescription): void;
+  readonly now: () => number;
+  readonly startProcesses: (request: ProcessRequest) => Promise<RunProcesses>;
+  readonly onBackend: (description: BackendDescription) => void;
   /** For the sample views of the report; absent without a tokenizer. */
-  openDecoder(): Promise<((ids: readonly number[]) => string) | undefined>;
+  readonly openDecoder: () => Promise<((ids: readonly number[]) => string) | undefined>;
 }
 
 const leaseMs = 60_000;
@@ -105,7 +106,7 @@ export async function runExperiment(options: RunExperimentOptions): Promise<RunR
       openDecoder: options.openDecoder,
     });
     options.log.info({ seconds: (now() - startedAtMs) / 1000 }, "session ended");
-    if (failure !== undefined) throw failure;
+    if (failure instanceof Error) throw failure;
     return result;
   } finally {
     await session.close();
@@ -114,17 +115,14 @@ export async function runExperiment(options: RunExperimentOptions): Promise<RunR
 
 interface Session {
   readonly controller: Controller;
-  readonly processes: RunProcesses;
+  readonly backend: TrainerBackend;
   readonly description: BackendDescription;
   readonly dispatcher: RolloutDispatcher;
   readonly training: TrainingRun;
   close(): Promise<void>;
 }
 
-async function openSession(
-  options: RunExperimentOptions,
-  children: ChildNotes,
-): Promise<Session> {
+async function openSession(options: RunExperimentOptions, children: ChildNotes): Promise<Session> {
   const { experiment, directory, log, now } = options;
   const { runId } = directory.identity;
   const changed = createChangeSignal();
@@ -190,7 +188,11 @@ async function openSession(
       onGivenUp: (error) => late.training?.fail(error),
     });
     const started = processes;
-    const { backend } = started;
+    const backend = retryingBackend(started.backend, {
+      ready: () => started.backendReady(),
+      signal: options.signal,
+      log,
+    });
     const description = await backend.describe(options.signal);
     options.onBackend(description);
     checkBackend(experiment, description);
@@ -224,7 +226,6 @@ async function openSession(
       dispatcher,
       backend,
       maxSequenceLength: description.maxSequenceLength,
-      backendReady: () => started.backendReady(),
       ingest: controller.ingest,
       changed,
       observer: options.observer,
@@ -235,7 +236,7 @@ async function openSession(
     late.training = training;
     return {
       controller,
-      processes: started,
+      backend,
       description,
       dispatcher,
       training,
@@ -256,9 +257,9 @@ async function openSession(
 }
 
 async function train(session: Session, options: RunExperimentOptions): Promise<void> {
-  const { controller, training } = session;
+  const { training } = session;
   await training.prepare();
-  await checkEngine(controller, options);
+  await checkEngine(session, options);
   await training.run(options.signal);
 }
 
@@ -301,14 +302,19 @@ function checkBackend(experiment: Experiment, description: BackendDescription): 
 
 /** Refuses to train when the engine, asked through the sidecar, gives no token ids or logprobs. */
 async function checkEngine(
-  controller: Controller,
+  { controller, backend }: Session,
   { observer, signal, now }: RunExperimentOptions,
 ): Promise<void> {
   const deadline = now() + engineCheckMs;
   await controller.ingest.waitForSidecars(1, signal);
+  const urls = new Set((await backend.policyEndpoints(signal)).map((endpoint) => endpoint.url));
   for (;;) {
-    const engines = controller.ingest.sidecars().flatMap((sidecar) => sidecar.engines);
-    const bad = engines.find((engine) => engine.canaryProblem !== "");
+    // A sidecar that has just started may still name the engine of an earlier session.
+    const engines = controller.ingest
+      .sidecars()
+      .flatMap((sidecar) => sidecar.engines)
+      .filter((engine) => urls.has(engine.url));
+    const bad = engines.find((engine) => engine.canaryDone && engine.canaryProblem !== "");
     if (bad !== undefined) {
       throw new OutriggerError(
         "engine-unusable",
@@ -367,12 +373,21 @@ function attemptContext(
     experiment,
     calls: controller.calls,
     verifier,
+    whenReady: async () => {
+      await processes.backendReady();
+      await processes.sidecarReady();
+    },
     settleRecords: async (signal) => {
       await processes.sidecarReady();
-      await controller.ingest.settle({ timeoutMs: settleLimitMs, signal });
+      return controller.ingest.settle({ timeoutMs: settleLimitMs, signal });
     },
     signTokens: async ({ rolloutId, mode }, attemptId) => {
-      const target = { rolloutId, attemptId, mode, expiresAtMs: now() + harness.timeoutMs + leaseMs };
+      const target = {
+        rolloutId,
+        attemptId,
+        mode,
+        expiresAtMs: now() + harness.timeoutMs + leaseMs,
+      };
       return {
         call: await controller.sign({
           ...target,
@@ -412,8 +427,8 @@ async function wind(
   await training.settle();
 }
 
-async function checkpoint({ processes, training }: Session): Promise<string> {
-  const { location } = await processes.backend.checkpoint(`step-${training.stepsDone}`);
+async function checkpoint({ backend, training }: Session): Promise<string> {
+  const { location } = await backend.checkpoint(`step-${training.stepsDone}`);
   return location;
 }
 

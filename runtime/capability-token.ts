@@ -52,17 +52,20 @@ export async function signCapability(
   capability: Capability,
   privateKeyPem: string,
 ): Promise<string> {
+  return (await openTokenSigner(privateKeyPem))(capability);
+}
+
+/** `signCapability` with the key read once, for a process that signs many. */
+export async function openTokenSigner(
+  privateKeyPem: string,
+): Promise<(capability: Capability) => Promise<string>> {
   const key = await importPrivateKey(privateKeyPem);
-  return new SignJWT({
-    rid: capability.rolloutId,
-    aid: capability.attemptId,
-    scp: capability.scopes,
-    mod: capability.mode,
-  })
-    .setProtectedHeader({ alg: "EdDSA" })
-    .setIssuer(issuer)
-    .setExpirationTime(Math.ceil(capability.expiresAtMs / 1000))
-    .sign(key);
+  return ({ rolloutId, attemptId, scopes, mode, expiresAtMs }) =>
+    new SignJWT({ rid: rolloutId, aid: attemptId, scp: scopes, mod: mode })
+      .setProtectedHeader({ alg: "EdDSA" })
+      .setIssuer(issuer)
+      .setExpirationTime(Math.ceil(expiresAtMs / 1000))
+      .sign(key);
 }
 
 /**

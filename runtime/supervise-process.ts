@@ -19,15 +19,15 @@ export interface SupervisedSpec {
   /** How long SIGTERM may take before SIGKILL follows. */
   readonly graceMs: number;
   readonly log: Logger;
-  now(): number;
+  readonly now: () => number;
   /** After each start, the first one included. */
   onStarted?(pid: number): void;
   /** After an unexpected end, before the restart. */
-  onCrash?(how: string): void;
+  readonly onCrash?: (how: string) => void;
   /** After a restart has become ready. */
-  onRestarted?(): void;
+  readonly onRestarted?: () => void;
   /** It fails again and again without becoming ready; nothing more is tried. */
-  onGivenUp(error: OutriggerError): void;
+  readonly onGivenUp: (error: OutriggerError) => void;
 }
 
 const pollMs = 25;
@@ -45,7 +45,7 @@ const tailBytes = 4096;
 export class SupervisedProcess {
   readonly #spec: SupervisedSpec;
   readonly #closing = new AbortController();
-  readonly #crashesMs: number[] = [];
+  readonly #outages: { fromMs: number; toMs: number | undefined }[] = [];
   #child: ChildProcess | undefined;
   #loop: Promise<void> = Promise.resolve();
   #readyWaiters: (() => void)[] = [];
@@ -59,9 +59,9 @@ export class SupervisedProcess {
     return this.#child?.pid;
   }
 
-  /** When it died unexpectedly, milliseconds since the epoch. */
-  get crashesMs(): readonly number[] {
-    return this.#crashesMs;
+  /** Whether it was dead, or not ready again, at any time since then (ms since the epoch). */
+  wasDownSince(ms: number): boolean {
+    return this.#outages.some(({ toMs }) => toMs === undefined || toMs >= ms);
   }
 
   get isReady(): boolean {
@@ -74,16 +74,22 @@ export class SupervisedProcess {
    * @throws OutriggerError `child-not-started` with the end of its log when the first start fails
    */
   async start(): Promise<void> {
-    const child = this.#spawn();
-    const ended = endOf(child);
-    const outcome = await this.#waitUntilReady(ended);
-    if (outcome !== "ready") {
-      this.#closing.abort();
+    for (let failedStarts = 0; ; failedStarts += 1) {
+      const child = this.#spawn();
+      const ended = endOf(child);
+      const outcome = await this.#waitUntilReady(ended);
+      if (outcome === "ready") {
+        this.#markReady();
+        this.#loop = this.#supervise(ended);
+        return;
+      }
       child.kill("SIGKILL");
+      // Killed from outside: that says nothing about how it would have gone.
+      const wasKilled = outcome.startsWith("ended by ");
+      if (wasKilled && failedStarts < maxFailedStarts && !this.#closing.signal.aborted) continue;
+      this.#closing.abort();
       throw this.#startError(outcome);
     }
-    this.#markReady();
-    this.#loop = this.#supervise(ended);
   }
 
   /** Resolves at once when it is ready, else after the restart. */
@@ -135,7 +141,7 @@ export class SupervisedProcess {
       const how = await ended;
       if (signal.aborted) return;
       this.#isReady = false;
-      this.#crashesMs.push(now());
+      this.#outages.push({ fromMs: now(), toMs: undefined });
       log.warn({ child: name, how }, "a process died and is started again");
       onCrash?.(how);
       await sleep(backoffMs, signal);
@@ -181,8 +187,7 @@ export class SupervisedProcess {
 
   #startError(outcome: string): OutriggerError {
     const { name, logFile, origin, readyTimeoutMs } = this.#spec;
-    const how =
-      outcome === "too-slow" ? `was not ready after ${readyTimeoutMs} ms` : outcome;
+    const how = outcome === "too-slow" ? `was not ready after ${readyTimeoutMs} ms` : outcome;
     const tail = tailOf(logFile);
     return new OutriggerError(
       "child-not-started",
@@ -193,6 +198,7 @@ export class SupervisedProcess {
 
   #markReady(): void {
     this.#isReady = true;
+    for (const outage of this.#outages) outage.toMs ??= this.#spec.now();
     this.#release();
   }
 

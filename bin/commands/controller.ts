@@ -1,8 +1,15 @@
 import { join } from "node:path";
 import process from "node:process";
 import { Command } from "commander";
-import { type ControllerConfig, controllerConfigSchema } from "../../controller/controller-config.ts";
-import { type Controller, openController, wideCapability } from "../../controller/open-controller.ts";
+import {
+  type ControllerConfig,
+  controllerConfigSchema,
+} from "../../controller/controller-config.ts";
+import {
+  type Controller,
+  openController,
+  wideCapability,
+} from "../../controller/open-controller.ts";
 import { writeAtomically } from "../../controller/run-directory.ts";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import { defaultFailurePolicy } from "../../core/rollouts/failure-policy.ts";
@@ -30,7 +37,11 @@ export function controllerCommand(): Command {
     .option("-c, --config <file>", "YAML or JSON configuration file")
     .option("--dir <dir>", "database and token key (default .outrigger/controller)")
     .option("--host <address>", "address to listen on (default 127.0.0.1)")
-    .option("--grpc-port <number>", "port for sidecars; 0 takes any free one (default 8790)", Number)
+    .option(
+      "--grpc-port <number>",
+      "port for sidecars; 0 takes any free one (default 8790)",
+      Number,
+    )
     .option("--http-port <number>", "port of the API; 0 takes any free one (default 8791)", Number)
     .option("-e, --engine <url...>", "engine base URL that sidecars send calls to; repeatable")
     .option("--log-level <level>", "trace, debug, info, warn, error or silent")

@@ -3,8 +3,8 @@ import { join, resolve } from "node:path";
 import process from "node:process";
 import { Command, InvalidArgumentError, Option } from "commander";
 import { toCallJson } from "../../controller/api/call-json.ts";
-import { openRunStores } from "../../controller/store/open-run-stores.ts";
 import type { RolloutView } from "../../controller/rollouts/rollout-service.ts";
+import { openRunStores } from "../../controller/store/open-run-stores.ts";
 import type { StoredRollout } from "../../controller/store/rollout-store.ts";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 
@@ -99,7 +99,10 @@ async function show(rolloutId: string, flags: SourceFlags): Promise<void> {
       ["purpose", `${rollout.purpose} (${rollout.mode})`],
       ["state", rollout.state],
       ["reward", rollout.reward === undefined ? "none" : String(rollout.reward)],
-      ["calls", `${calls.completeCalls} complete, ${JSON.stringify(calls.incompleteCalls)} incomplete`],
+      [
+        "calls",
+        `${calls.completeCalls} complete, ${JSON.stringify(calls.incompleteCalls)} incomplete`,
+      ],
       ...(rollout.errorMessage === undefined ? [] : [["message", rollout.errorMessage]]),
     ]);
     process.stdout.write("\n");
@@ -163,7 +166,8 @@ async function openDirectory(path: string): Promise<Source> {
       hint: "Runs are below .outrigger/runs unless --out said otherwise.",
     });
   }
-  const { rollouts, calls, close } = await openRunStores(path);
+  const stores = await openRunStores(path);
+  const { rollouts, calls } = stores;
   return {
     list: (flags) =>
       rollouts.list({
@@ -184,7 +188,7 @@ async function openDirectory(path: string): Promise<Source> {
     },
     calls: async (rolloutId, attemptId) =>
       (await calls.callsOfAttempt(rolloutId, attemptId)).map(toCallJson),
-    close,
+    close: () => stores.close(),
   };
 }
 
@@ -212,7 +216,8 @@ function openUrl(url: string, tokenFile: string | undefined): Source {
       if (flags.purpose !== undefined) query.set("purpose", flags.purpose);
       if (flags.group !== undefined) query.set("group", flags.group);
       if (flags.after !== undefined) query.set("after", String(flags.after));
-      return (await get<{ rollouts: StoredRollout[] }>(`/v1/rollouts?${query}`)).rollouts;
+      return (await get<{ rollouts: StoredRollout[] }>(`/v1/rollouts?${query.toString()}`))
+        .rollouts;
     },
     show: (rolloutId) => get<RolloutView>(`/v1/rollouts/${id(rolloutId)}`),
     calls: async (rolloutId, attemptId) => {

@@ -1,7 +1,7 @@
+import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { delimiter, isAbsolute, join, relative } from "node:path";
 import process from "node:process";
-import { randomUUID } from "node:crypto";
 import { Command, InvalidArgumentError } from "commander";
 import { type Experiment, loadExperiment } from "../../controller/experiment/load-experiment.ts";
 import { readTasks, type Task } from "../../controller/experiment/read-tasks.ts";
@@ -129,7 +129,12 @@ function checkFiles({ harness, reward, backend }: Experiment): void {
     const program = command[0] as string;
     if (!isRunnable(program)) problems.push(`${path}.0: no program ${program} was found`);
     for (const [index, item] of command.entries()) {
-      if (index > 0 && isAbsolute(item) && /\.[cm]?[jt]s$|\.py$|\.sh$/.test(item) && !existsSync(item)) {
+      if (
+        index > 0 &&
+        isAbsolute(item) &&
+        /\.[cm]?[jt]s$|\.py$|\.sh$/.test(item) &&
+        !existsSync(item)
+      ) {
         problems.push(`${path}.${index}: ${item} does not exist`);
       }
     }

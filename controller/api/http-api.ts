@@ -2,7 +2,10 @@ import { Hono } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import { z } from "zod";
 import { OutriggerError } from "../../core/outrigger-error.ts";
-import { type AttemptEndReason, attemptEndReasons } from "../../core/rollouts/attempt-end-reason.ts";
+import {
+  type AttemptEndReason,
+  attemptEndReasons,
+} from "../../core/rollouts/attempt-end-reason.ts";
 import type { TokenVerifier } from "../../runtime/capability-token.ts";
 import type { SidecarView } from "../ingest/ingest-server.ts";
 import type { RolloutService } from "../rollouts/rollout-service.ts";
@@ -34,7 +37,10 @@ const listQuery = z.object({
 const newRollouts = z
   .array(
     z.strictObject({
-      rolloutId: z.string().regex(/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/).optional(),
+      rolloutId: z
+        .string()
+        .regex(/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/)
+        .optional(),
       groupId: z.string().min(1).optional(),
       mode: z.enum(["train", "eval"]).default("train"),
       purpose: z.string().min(1).default("api"),
@@ -75,13 +81,19 @@ export function createHttpApi(options: HttpApiOptions): Hono {
     };
     return c.json({ error: body }, statusOf(known?.reason));
   });
-  api.notFound((c) => c.json({ error: { reason: "route-unknown", message: "no such route" } }, 404));
+  api.notFound((c) =>
+    c.json({ error: { reason: "route-unknown", message: "no such route" } }, 404),
+  );
 
   // A reward comes from a token that only the verifier has; an event from one that the harness may.
   const attemptPath = "/v1/rollouts/:rolloutId/attempts/:attemptId" as const;
   const addEvent = async (
     target: { readonly rolloutId: string; readonly attemptId: string },
-    event: { readonly eventId?: string | undefined; readonly type: string; readonly data?: unknown },
+    event: {
+      readonly eventId?: string | undefined;
+      readonly type: string;
+      readonly data?: unknown;
+    },
   ): Promise<void> =>
     service.addEvent({
       ...target,
@@ -99,7 +111,12 @@ export function createHttpApi(options: HttpApiOptions): Hono {
   api.post(`${attemptPath}/events`, async (c) => {
     const target = c.req.param();
     const event = await bodyOf(c.req, eventBody);
-    await authorize(c, verifier, event.type === "reward" ? ["reward"] : ["event", "reward"], target);
+    await authorize(
+      c,
+      verifier,
+      event.type === "reward" ? ["reward"] : ["event", "reward"],
+      target,
+    );
     await addEvent(target, event);
     return c.json({ status: "ok" }, 201);
   });

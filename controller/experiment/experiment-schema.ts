@@ -51,7 +51,9 @@ const harness = z.strictObject({
     .string()
     .regex(/^[^/\\]+$/, "a plain file name")
     .optional()
-    .describe("Writes the task as JSON to this file in the workspace; its path is in OUTRIGGER_TASK_FILE."),
+    .describe(
+      "Writes the task as JSON to this file in the workspace; its path is in OUTRIGGER_TASK_FILE.",
+    ),
   variables: z
     .strictObject({
       openaiBaseUrl: variables.default(["OPENAI_BASE_URL"]),
@@ -78,7 +80,7 @@ const verifier = z.strictObject({
     .enum(["process", "persistent"])
     .default("process")
     .describe(
-      "process: one per attempt, prints a number or {\"reward\": x} as its last line. persistent: one long-lived process that answers one JSON line per attempt.",
+      'process: one per attempt, prints a number or {"reward": x} as its last line. persistent: one long-lived process that answers one JSON line per attempt.',
     ),
   timeoutMs: timeoutMs(60_000),
   retries: z.int().min(0).max(10).default(2).describe("Tries again after a crash or time-out."),
@@ -281,7 +283,9 @@ const rewardRule = z.union([
 const failureRule = z.strictObject({
   reward: rewardRule
     .optional()
-    .describe("graded, none, a number, or {whenMissing: x}: graded, x where the grader was silent."),
+    .describe(
+      "graded, none, a number, or {whenMissing: x}: graded, x where the grader was silent.",
+    ),
   isTrainable: z.boolean().optional(),
   isInBaseline: z.boolean().optional(),
   maxRequeues: z.int().min(0).max(1000).optional(),

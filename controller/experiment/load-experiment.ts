@@ -69,7 +69,9 @@ function crossChecks(file: ExperimentFile): string[] {
     problems.push("tasks.heldOut: missing, but evaluation asks for it (or set its switches false)");
   }
   if ("fromEvents" in file.reward && !file.harness.mayReward) {
-    problems.push("reward.fromEvents: needs harness.mayReward: true, else nothing may post rewards");
+    problems.push(
+      "reward.fromEvents: needs harness.mayReward: true, else nothing may post rewards",
+    );
   }
   const { train } = file.sampling;
   if (train.temperature === 0) {

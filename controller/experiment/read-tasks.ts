@@ -65,6 +65,9 @@ export function parseTasks(
       throw fail(index + 1, "not a JSON object");
     }
     const id = (fields as Record<string, unknown>)[idField];
+    if (id !== undefined && typeof id !== "string" && typeof id !== "number") {
+      throw fail(index + 1, `${idField} is neither text nor a number`);
+    }
     const taskId = id === undefined ? `line-${index + 1}` : String(id);
     const earlier = lineOfId.get(taskId);
     if (earlier !== undefined) throw fail(index + 1, `id ${taskId} is already on line ${earlier}`);

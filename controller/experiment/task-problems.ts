@@ -18,7 +18,9 @@ export function taskProblems(
     }
     const missing = tasks.filter((task) => !hasPath(task.fields, path.split(".")));
     for (const task of missing.slice(0, shownProblems)) {
-      problems.push(`${name}: task ${task.taskId} has no field ${path} (harness.fromTask.${variable})`);
+      problems.push(
+        `${name}: task ${task.taskId} has no field ${path} (harness.fromTask.${variable})`,
+      );
     }
     if (missing.length > shownProblems) {
       problems.push(`${name}: … and ${missing.length - shownProblems} more without ${path}`);

@@ -108,7 +108,7 @@ export class PersistentVerifier {
     if (child.pid !== undefined) signalGroup(child.pid, "SIGKILL");
     if (this.#child !== child) return;
     this.#child = undefined;
-    for (const pending of [...this.#pending.values()]) pending.settle(grade);
+    for (const pending of Array.from(this.#pending.values())) pending.settle(grade);
   }
 }
 

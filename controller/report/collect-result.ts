@@ -64,7 +64,7 @@ function describeEnd(failure: unknown): Pick<RunResult, "state" | "error"> {
   const isKnown = failure instanceof OutriggerError;
   if (isKnown && failure.reason === "run-stopped") return { state: "stopped" };
   const reason = isKnown ? failure.reason : "unexpected";
-  const message = failure instanceof Error ? failure.message : String(failure);
+  const message = failure instanceof Error ? failure.message : "something that is no error";
   return { state: "failed", error: { reason, message } };
 }
 

@@ -10,7 +10,9 @@ export interface AttemptFacts {
   readonly stopCause?: StopCause;
   /** Model calls whose record arrived. */
   readonly callCount: number;
-  /** Processes of ours that died while the attempt ran. */
+  /** False when records may still be under way. */
+  readonly isSettled: boolean;
+  /** Processes of ours that were down while the attempt ran. */
   readonly crashed: ReadonlySet<"sidecar" | "backend">;
 }
 
@@ -40,6 +42,13 @@ export function decideAttemptEnd(facts: AttemptFacts): AttemptEnd {
       reason: "infra-error",
       detail: "sidecar-restarted",
       message: "the sidecar died while the attempt ran",
+    };
+  }
+  if (!facts.isSettled) {
+    return {
+      reason: "infra-error",
+      detail: "records-missing",
+      message: "the sidecar did not hand over the attempt's records in time",
     };
   }
   const isGood = end.kind === "exited" && end.exitCode === 0 && facts.callCount > 0;

@@ -17,7 +17,7 @@ export interface DispatcherOptions {
   /** Each attempt gets a directory of its own below this one. */
   readonly directory: string;
   readonly log: Logger;
-  now(): number;
+  readonly now: () => number;
   runAttempt(
     rollout: StoredRollout,
     attemptId: string,
@@ -26,9 +26,9 @@ export interface DispatcherOptions {
     onStarted: (identity: ProcessIdentity) => void,
   ): Promise<AttemptEnd & AttemptEndDetails>;
   /** After every change of a rollout's state. */
-  onChanged(rolloutId: string, isOver: boolean): void;
+  readonly onChanged: (rolloutId: string, isOver: boolean) => void;
   /** Something that is not the attempt's fault and that going on cannot cure. */
-  onFatal(error: unknown): void;
+  readonly onFatal: (error: unknown) => void;
 }
 
 /**
@@ -156,7 +156,10 @@ export class RolloutDispatcher {
       );
       await Promise.all(noted);
       if (policy[reason].isAlarm) {
-        log.error({ rolloutId, attemptId, reason, ...withoutGrade(details) }, "attempt ended badly");
+        log.error(
+          { rolloutId, attemptId, reason, ...withoutGrade(details) },
+          "attempt ended badly",
+        );
       } else {
         log.debug({ rolloutId, attemptId, reason, ...withoutGrade(details) }, "attempt ended");
       }

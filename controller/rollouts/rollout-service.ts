@@ -20,11 +20,11 @@ export interface RolloutServiceOptions {
   readonly rollouts: RolloutStore;
   readonly calls: CallStore;
   readonly policy: FailurePolicy;
-  now(): number;
+  readonly now: () => number;
   /** Something became queued. */
-  onQueued(): void;
+  readonly onQueued: () => void;
   /** A rollout's state changed through this service. */
-  onChanged(rolloutId: string, isOver: boolean): void;
+  readonly onChanged: (rolloutId: string, isOver: boolean) => void;
   /** Ends the attempt that runs here; undefined where attempts run elsewhere. */
   stopAttempt?(rolloutId: string): Promise<void>;
 }

@@ -23,8 +23,10 @@ export interface AttemptContext {
   readonly calls: CallStore;
   /** Absent when rewards come from events. */
   readonly verifier: Grader | undefined;
-  /** Resolves when every record of calls that have ended is durable. */
-  settleRecords(signal: AbortSignal): Promise<void>;
+  /** Resolves when there is a policy to call: nothing is started while a process of ours is down. */
+  whenReady(): Promise<void>;
+  /** Resolves when every record of calls that have ended is durable; false: some may be missing. */
+  settleRecords(signal: AbortSignal): Promise<boolean>;
   /** The capability of the harness, and the verifier's. */
   signTokens(
     rollout: StoredRollout,
@@ -32,10 +34,10 @@ export interface AttemptContext {
   ): Promise<{ readonly call: string; readonly reward: string }>;
   endpoints(): Omit<HarnessEndpoints, "token">;
   readonly apiUrl: string;
-  /** Which of our processes died since then. */
+  /** Which of our processes were down at some time since then. */
   crashedSince(ms: number): ReadonlySet<"sidecar" | "backend">;
   readonly inherited: Readonly<Record<string, string | undefined>>;
-  now(): number;
+  readonly now: () => number;
   /** Counted for the progress display. */
   onCalls?(calls: readonly Call[]): void;
 }
@@ -63,6 +65,7 @@ export async function runAttempt(
   signal: AbortSignal,
   onStarted: (identity: ProcessIdentity) => void,
 ): Promise<AttemptResult> {
+  await context.whenReady();
   const startedAtMs = context.now();
   const workspace = join(directory, "workspace");
   const outputFile = join(directory, "output.log");
@@ -74,7 +77,7 @@ export async function runAttempt(
     signal,
     onStarted,
   });
-  await context.settleRecords(signal);
+  const isSettled = await context.settleRecords(signal);
   const calls = await context.calls.callsOfAttempt(rollout.rolloutId, attemptId);
   context.onCalls?.(calls);
   const stopCause = signal.reason instanceof StopAttempt ? signal.reason.stopCause : undefined;
@@ -82,6 +85,7 @@ export async function runAttempt(
     end,
     ...(stopCause !== undefined && { stopCause }),
     callCount: calls.length,
+    isSettled,
     crashed: context.crashedSince(startedAtMs),
   });
   const result = await gradeAttempt(context, rollout, attemptId, decided, signal, {
@@ -124,7 +128,12 @@ async function runHarness(
     environment["OUTRIGGER_TASK_FILE"] = path;
   }
   return runProcess(
-    { ...harness, cwd: harness.cwd ?? places.workspace, environment, outputFile: places.outputFile },
+    {
+      ...harness,
+      cwd: harness.cwd ?? places.workspace,
+      environment,
+      outputFile: places.outputFile,
+    },
     places.signal,
     places.onStarted,
   );

@@ -1,11 +1,11 @@
 import { sleep } from "../../runtime/sleep.ts";
+import { runIdVariable } from "./harness-environment.ts";
 import {
   findByEnvironment,
   identifyProcess,
   killGroup,
   type ProcessIdentity,
 } from "./process-identity.ts";
-import { runIdVariable } from "./harness-environment.ts";
 
 const waitMs = 5_000;
 const pollMs = 10;

@@ -1,5 +1,5 @@
-import type { AssemblyOptions } from "../../core/assembly/assembly-options.ts";
 import type { AssembledSample } from "../../core/assembly/assembled-sample.ts";
+import type { AssemblyOptions } from "../../core/assembly/assembly-options.ts";
 import { buildSamples } from "../../core/assembly/build-samples.ts";
 import type { Call } from "../../core/call.ts";
 import type { RunCapture } from "../../core/capture-report.ts";

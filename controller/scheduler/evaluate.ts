@@ -15,7 +15,7 @@ export interface EvaluationContext {
   wakeDispatcher(): void;
   /** Throws what made going on pointless. */
   throwIfFailed(): void;
-  now(): number;
+  readonly now: () => number;
 }
 
 /** Name of an evaluation among the purposes of rollouts. */

@@ -17,7 +17,8 @@ function defined<T>(value: T): Defined<T> {
 }
 
 export function updateSettingsOf({ algorithm, sampling }: Experiment): UpdateSettings {
-  const { beta1, beta2, epsilon, weightDecay, maxGradNorm, learningRate, klCoefficient } = algorithm;
+  const { beta1, beta2, epsilon, weightDecay, maxGradNorm, learningRate, klCoefficient } =
+    algorithm;
   return {
     loss: defined(algorithm.loss),
     correction: algorithm.correction,

@@ -20,7 +20,11 @@ export interface StepMetrics {
   };
   /** Over the rollouts in the baseline; null when there is none. */
   readonly reward: { readonly mean: number; readonly std: number } | null;
-  readonly groups: { readonly total: number; readonly zeroSignal: number; readonly dropped: number };
+  readonly groups: {
+    readonly total: number;
+    readonly zeroSignal: number;
+    readonly dropped: number;
+  };
   readonly samples: number;
   readonly trainedTokens: number;
   /** Tokens of all rows together, prompts included. */
@@ -88,7 +92,8 @@ function rewardStatistics(
   if (rewards.length === 0) return null;
   const mean = rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
   const variance =
-    rewards.reduce((sum, reward) => sum + (reward - mean) ** 2, 0) / Math.max(1, rewards.length - 1);
+    rewards.reduce((sum, reward) => sum + (reward - mean) ** 2, 0) /
+    Math.max(1, rewards.length - 1);
   return { mean, std: Math.sqrt(variance) };
 }
 

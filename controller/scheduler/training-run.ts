@@ -5,7 +5,11 @@ import {
   type ScheduleSettings,
 } from "../../core/scheduling/decide-schedule.ts";
 import type { ScheduleEvent } from "../../core/scheduling/schedule-event.ts";
-import type { GateState, ScheduleState, TrainerState } from "../../core/scheduling/schedule-state.ts";
+import type {
+  GateState,
+  ScheduleState,
+  TrainerState,
+} from "../../core/scheduling/schedule-state.ts";
 import type { TrainerBackend, UpdateResult } from "../../core/trainer-backend.ts";
 import type { Logger } from "../../runtime/log.ts";
 import type { Experiment } from "../experiment/load-experiment.ts";
@@ -35,15 +39,13 @@ export interface TrainingRunOptions {
   readonly dispatcher: RolloutDispatcher;
   readonly backend: TrainerBackend;
   readonly maxSequenceLength: number;
-  /** Resolves when the backend's process answers (again). */
-  backendReady(): Promise<void>;
   readonly ingest: Pick<IngestServer, "pause" | "resume" | "publishPolicy">;
   readonly changed: ChangeSignal;
   readonly observer: RunObserver;
   readonly log: Logger;
   /** A line of the schedule's log, in the simulator's format. */
-  onScheduleEvent(event: ScheduleEvent): void;
-  now(): number;
+  readonly onScheduleEvent: (event: ScheduleEvent) => void;
+  readonly now: () => number;
 }
 
 interface ActiveGroup {
@@ -56,7 +58,6 @@ interface ActiveGroup {
 
 type DistributedOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
-const maxUpdateTries = 20;
 /** Tasks come round again for as long as steps are wanted. */
 const endlessGroupCount = Number.MAX_SAFE_INTEGER;
 
@@ -207,7 +208,7 @@ export class TrainingRun {
     const step = (await this.#options.steps.steps()).at(-1);
     if (step?.state !== "updating") return;
     this.#options.log.info({ step: step.stepIndex + 1 }, "an update was interrupted; finishing it");
-    await this.#startUpdate(step, signal);
+    await this.#startUpdate(step);
     const { changed } = this.#options;
     while (this.#trainer.state === "stepping") {
       const next = changed.next();
@@ -266,7 +267,7 @@ export class TrainingRun {
         this.#emit({ type: "resume" });
         return;
       case "start-update":
-        await this.#beginUpdate(action.groupIds, signal);
+        await this.#beginUpdate(action.groupIds);
         return;
       case "publish":
         await this.#publish();
@@ -364,7 +365,7 @@ export class TrainingRun {
       });
   }
 
-  async #beginUpdate(groupIds: readonly string[], signal: AbortSignal): Promise<void> {
+  async #beginUpdate(groupIds: readonly string[]): Promise<void> {
     const { steps, runId, now } = this.#options;
     const stepIndex = this.#stepsDone;
     const step = {
@@ -376,11 +377,12 @@ export class TrainingRun {
     await steps.beginStep(step, now());
     for (const groupId of groupIds) this.#removeGroup(groupId);
     this.#emit({ type: "train-start", version: this.#version, groups: [...groupIds] });
-    await this.#startUpdate({ ...step, state: "updating", startedAtMs: now() }, signal);
+    await this.#startUpdate({ ...step, state: "updating", startedAtMs: now() });
   }
 
-  async #startUpdate(step: StoredStep, signal: AbortSignal): Promise<void> {
-    const { experiment, observer, maxSequenceLength } = this.#options;
+  /** The same id every time: a backend that had applied it before it died says so again. */
+  async #startUpdate(step: StoredStep): Promise<void> {
+    const { backend, experiment, observer, maxSequenceLength } = this.#options;
     const { maxRowTokens, overLength, includeSideCalls } = experiment.algorithm;
     const batch = await buildStepBatch(this.#options, step.groupIds, {
       training: trainingSettingsOf(experiment),
@@ -393,7 +395,14 @@ export class TrainingRun {
     this.#trainer = { state: "stepping", groupIds: step.groupIds };
     this.#update = { step, batch };
     observer.updateStarted(step.stepIndex + 1);
-    this.#tryUpdate(step, batch, signal)
+    const { updateId, fromVersion } = step;
+    backend
+      .update({
+        updateId,
+        fromVersion,
+        settings: updateSettingsOf(experiment),
+        samples: batch.step.samples,
+      })
       .then((result) => {
         this.#update = { step, batch, result };
         this.#trainer = { state: "stepped", groupIds: step.groupIds };
@@ -401,29 +410,6 @@ export class TrainingRun {
         this.#options.changed.notify();
       })
       .catch((error: unknown) => this.fail(error));
-  }
-
-  /** The same id every time: a backend that had applied it before it died says so again. */
-  async #tryUpdate(
-    step: StoredStep,
-    batch: StepBatch,
-    signal: AbortSignal,
-  ): Promise<UpdateResult> {
-    const { backend, experiment, backendReady, log } = this.#options;
-    const { updateId, fromVersion } = step;
-    const settings = updateSettingsOf(experiment);
-    for (let tryIndex = 1; ; tryIndex += 1) {
-      try {
-        const samples = batch.step.samples;
-        return await backend.update({ updateId, fromVersion, settings, samples });
-      } catch (error) {
-        const isRetryable = error instanceof OutriggerError && error.retryable;
-        if (!isRetryable || tryIndex >= maxUpdateTries) throw error;
-        log.warn({ updateId, reason: error.reason }, "an update failed and is made again");
-        if (signal.aborted) throw error;
-        await backendReady();
-      }
-    }
   }
 
   async #publish(): Promise<void> {
@@ -483,7 +469,8 @@ export class TrainingRun {
     if (group === undefined) return;
     observer.warning(`group ${groupId}: ${group.unfinished.size} stragglers were cut`);
     group.lastProgressAtMs = this.#options.now();
-    for (const rolloutId of [...group.unfinished]) await dispatcher.stop(rolloutId, "tail-cut");
+    for (const rolloutId of Array.from(group.unfinished))
+      await dispatcher.stop(rolloutId, "tail-cut");
   }
 
   async #evaluateIfDue(signal: AbortSignal): Promise<void> {
@@ -538,7 +525,7 @@ export class TrainingRun {
   }
 
   #throwIfFailed(): void {
-    if (this.#failure !== undefined) throw this.#failure;
+    if (this.#failure !== undefined) throw asError(this.#failure);
   }
 }
 
@@ -551,4 +538,8 @@ function limitsExceeded(step: number, stops: readonly string[]): OutriggerError 
       hint: "Look at the rollouts with `outrigger rollouts list`, mend the cause, then --resume; or raise the limit in the experiment file.",
     },
   );
+}
+
+function asError(failure: unknown): Error {
+  return failure instanceof Error ? failure : new Error("something that is no error was thrown");
 }

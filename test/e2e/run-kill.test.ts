@@ -1,0 +1,283 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import SqliteDatabase from "better-sqlite3";
+import { afterAll, describe, expect, it } from "vitest";
+import { loadExperiment } from "../../controller/experiment/load-experiment.ts";
+import { findByEnvironment } from "../../controller/runners/process-identity.ts";
+import { buildStepBatch } from "../../controller/scheduler/build-step-batch.ts";
+import { trainingSettingsOf } from "../../controller/scheduler/experiment-settings.ts";
+import type { StepMetrics } from "../../controller/scheduler/step-metrics.ts";
+import { openRunStores } from "../../controller/store/open-run-stores.ts";
+import { isTerminal } from "../../core/rollouts/rollout-state.ts";
+import { writeTinyExperiment } from "./tiny-experiment.ts";
+
+const executable = resolve(import.meta.dirname, "../../bin/outrigger.js");
+const killCount = 24;
+const seed = 20_261_130;
+const victims = ["controller", "sidecar", "backend", "harness"] as const;
+type Victim = (typeof victims)[number];
+
+/** Uniform in [0, 1): the same kills in the same order each time. */
+function randomSource(start: number): () => number {
+  let state = start >>> 0;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 4_294_967_296;
+  };
+}
+
+/** One `outrigger run` process after another over the same directory. */
+class RunUnderFire {
+  readonly #experiment: string;
+  readonly directory: string;
+  readonly #sessions: string[] = [];
+  #child: ChildProcess | undefined;
+  #ended: Promise<number | string> = Promise.resolve(0);
+
+  constructor(experiment: string, directory: string) {
+    this.#experiment = experiment;
+    this.directory = directory;
+  }
+
+  start(steps: number): void {
+    const isResume = existsSync(join(this.directory, "run.json"));
+    const child = spawn(
+      process.execPath,
+      [
+        executable,
+        "run",
+        this.#experiment,
+        "--out",
+        this.directory,
+        "--steps",
+        String(steps),
+        ...(isResume ? ["--resume"] : []),
+      ],
+      { stdio: ["ignore", "pipe", "pipe"] },
+    );
+    let output = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on("data", (chunk: Buffer) => {
+        output += chunk.toString();
+      });
+    }
+    this.#child = child;
+    this.#ended = new Promise((done) => {
+      child.once("close", (code, signal) => {
+        this.#sessions.push(output);
+        done(signal ?? code ?? 0);
+      });
+    });
+  }
+
+  get output(): string {
+    return this.#sessions.join("\n-----\n");
+  }
+
+  /** Exit code, or the signal that ended it. */
+  ended(): Promise<number | string> {
+    return this.#ended;
+  }
+
+  get isAlive(): boolean {
+    return this.#child?.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** Kills one process of the run with SIGKILL; false when there is none of that kind now. */
+  async kill(victim: Victim, pick: number, steps: number): Promise<boolean> {
+    if (victim === "controller") {
+      if (!this.isAlive) throw new Error(`the run ended by itself:\n${await this.#last()}`);
+      this.#child?.kill("SIGKILL");
+      await this.#ended;
+      this.start(steps);
+      return true;
+    }
+    const pids = this.pids(victim);
+    const pid = pids[Math.floor(pick * pids.length)];
+    if (pid === undefined) return false;
+    try {
+      process.kill(pid, "SIGKILL");
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  pids(victim: Exclude<Victim, "controller">): readonly number[] {
+    const children = this.#read<Record<string, { readonly pid: number }>>("children.json") ?? {};
+    const own = children[victim]?.pid;
+    if (victim !== "harness") return own === undefined ? [] : [own];
+    const runId = this.#read<{ readonly runId: string }>("run.json")?.runId;
+    if (runId === undefined) return [];
+    const ours = new Set(Object.values(children).map(({ pid }) => pid));
+    return findByEnvironment("OUTRIGGER_RUN_ID", runId).filter((pid) => !ours.has(pid));
+  }
+
+  /** Request ids that are durable now: what a sidecar has had acknowledged is among them. */
+  storedRequests(): readonly string[] {
+    const path = join(this.directory, "run.db");
+    if (!existsSync(path)) return [];
+    const db = new SqliteDatabase(path, { readonly: true });
+    try {
+      return db.prepare("select request_id from request").pluck().all() as string[];
+    } catch {
+      // The tables are not made yet.
+      return [];
+    } finally {
+      db.close();
+    }
+  }
+
+  publishedSteps(): number {
+    const path = join(this.directory, "run.db");
+    if (!existsSync(path)) return 0;
+    const db = new SqliteDatabase(path, { readonly: true });
+    try {
+      return db
+        .prepare("select count(*) from step where state = 'published'")
+        .pluck()
+        .get() as number;
+    } catch {
+      return 0;
+    } finally {
+      db.close();
+    }
+  }
+
+  async destroy(): Promise<void> {
+    this.#child?.kill("SIGKILL");
+    await this.#ended;
+    for (const victim of ["harness", "sidecar", "backend"] as const) {
+      for (const pid of this.pids(victim)) {
+        try {
+          process.kill(pid, "SIGKILL");
+        } catch {
+          // Gone already.
+        }
+      }
+    }
+  }
+
+  async #last(): Promise<string> {
+    await this.#ended;
+    return this.#sessions.at(-1) ?? "";
+  }
+
+  #read<T>(name: string): T | undefined {
+    try {
+      return JSON.parse(readFileSync(join(this.directory, name), "utf8")) as T;
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+const root = mkdtempSync(join(tmpdir(), "outrigger-kill-"));
+let run: RunUnderFire | undefined;
+afterAll(async () => {
+  await run?.destroy();
+  rmSync(root, { recursive: true, force: true });
+});
+
+describe("invariant 5: any one process can be killed at any point", () => {
+  it(`${killCount} random kills of controller, sidecar, backend and harness, then the run goes on`, async () => {
+    const file = await writeTinyExperiment(root, {
+      harness: { timeoutMs: 30_000 },
+      failurePolicy: { "infra-error": { maxRequeues: 50 } },
+      evaluation: { before: false, after: false },
+    });
+    const fire = new RunUnderFire(file, join(root, "run"));
+    run = fire;
+    const random = randomSource(seed);
+    const unbounded = 10_000;
+    const stored = new Set<string>();
+    const killed: Victim[] = [];
+    fire.start(unbounded);
+    let seenRecords = 0;
+    while (killed.length < killCount) {
+      // One kill in four comes whatever state the run is in, the others when it works again.
+      const isImpatient = killed.length > 0 && random() < 0.25;
+      do {
+        // The moment is what is tested: the wait is the fault injector's, not the test's.
+        await new Promise((done) => setTimeout(done, 50 + random() * 1_200));
+        for (const id of fire.storedRequests()) stored.add(id);
+      } while (!isImpatient && stored.size === seenRecords && fire.isAlive);
+      seenRecords = stored.size;
+      const victim = victims[Math.floor(random() * victims.length)] as Victim;
+      if (await fire.kill(victim, random(), unbounded)) killed.push(victim);
+    }
+    expect(new Set(killed)).toEqual(new Set(victims));
+    await fire.kill("controller", 0, fire.publishedSteps() + 3);
+    const before = fire.publishedSteps();
+    expect(await fire.ended(), fire.output).toBe(0);
+    expect(fire.publishedSteps(), "training went on").toBeGreaterThan(before);
+    await checkRun(fire.directory, file, stored);
+  });
+});
+
+async function checkRun(
+  directory: string,
+  file: string,
+  stored: ReadonlySet<string>,
+): Promise<void> {
+  const stores = await openRunStores(directory);
+  try {
+    const rollouts = await stores.rollouts.list({});
+    expect(rollouts.filter((r) => !isTerminal(r.state)).map((r) => r.rolloutId)).toEqual([]);
+    expect(new Set(rollouts.map((r) => r.terminalSeq)).size, "one terminal state each").toBe(
+      rollouts.length,
+    );
+    for (const { rolloutId, rollout } of rollouts) {
+      const attempts = await stores.rollouts.attempts(rolloutId);
+      expect(attempts.every((attempt) => attempt.endReason !== undefined)).toBe(true);
+      expect(attempts.map((a) => a.attemptId)).toEqual(rollout.attempts.map((a) => a.attemptId));
+    }
+    const steps = await stores.steps.steps<StepMetrics>();
+    expect(steps.every((step) => step.state === "published")).toBe(true);
+    const groupIds = steps.flatMap((step) => step.groupIds);
+    expect(new Set(groupIds).size, "no group is trained twice").toBe(groupIds.length);
+    let version = 0;
+    for (const step of steps) {
+      expect(step.fromVersion).toBe(version);
+      version = step.metrics?.version as number;
+      expect(version - step.fromVersion).toBe(step.metrics?.applied === true ? 1 : 0);
+    }
+    await checkCalls(stores, file, steps, stored);
+  } finally {
+    await stores.close();
+  }
+}
+
+async function checkCalls(
+  stores: Awaited<ReturnType<typeof openRunStores>>,
+  file: string,
+  steps: readonly { readonly groupIds: readonly string[]; readonly metrics?: StepMetrics }[],
+  stored: ReadonlySet<string>,
+): Promise<void> {
+  const present = new Set<string>();
+  const callIds: string[] = [];
+  for (const { rolloutId } of await stores.rollouts.list({})) {
+    for (const { attemptId } of await stores.rollouts.attempts(rolloutId)) {
+      for (const call of await stores.calls.callsOfAttempt(rolloutId, attemptId)) {
+        present.add(call.requestId);
+        callIds.push(call.callId);
+      }
+    }
+  }
+  expect(
+    [...stored].filter((id) => !present.has(id)),
+    "a durable record was lost",
+  ).toEqual([]);
+  expect(new Set(callIds).size, "a record was doubled").toBe(callIds.length);
+  const training = trainingSettingsOf(loadExperiment(file));
+  const trained: string[] = [];
+  for (const step of steps) {
+    const batch = await buildStepBatch(stores, step.groupIds, { training, assembly: {} });
+    expect(batch.step.trainedTokens).toBe(step.metrics?.trainedTokens);
+    trained.push(...batch.step.samples.flatMap((sample) => sample.callIds));
+  }
+  expect(trained.length).toBeGreaterThan(0);
+  expect(new Set(trained).size, "a call is trained twice").toBe(trained.length);
+}
