@@ -32,45 +32,74 @@ export interface ObjectScan {
   readonly close: number;
 }
 
-/** Members of the object that starts at `from` (whitespace before it allowed), in order. */
-export function scanObject(bytes: Buffer, from: number): ObjectScan | undefined {
+/** Visits a member and returns where its value ends (`skipValue` for one that it does not read). */
+export type MemberVisitor = (key: string, keyStart: number, valueStart: number) => number;
+
+/**
+ * Walks the members of the object that starts at `from` (whitespace before it allowed), in order;
+ * returns the position of its closing brace. Each byte is looked at once: a visitor that reads a
+ * value goes on from there.
+ */
+export function walkObject(bytes: Buffer, from: number, visit: MemberVisitor): number | undefined {
   let position = skipWhitespace(bytes, from);
   if (bytes[position] !== OPEN_BRACE) return undefined;
-  const members: MemberRange[] = [];
   position = skipWhitespace(bytes, position + 1);
-  if (bytes[position] === CLOSE_BRACE) return { members, close: position };
+  if (bytes[position] === CLOSE_BRACE) return position;
   for (;;) {
     if (bytes[position] !== QUOTE) return undefined;
     const keyEnd = skipString(bytes, position);
     const colon = skipWhitespace(bytes, keyEnd);
     if (bytes[colon] !== COLON) return undefined;
     const start = skipWhitespace(bytes, colon + 1);
-    const end = skipValue(bytes, start);
+    const end = visit(readKey(bytes, position, keyEnd), position, start);
     if (end <= start) return undefined;
-    members.push({ key: readKey(bytes, position, keyEnd), start: position, value: { start, end } });
     position = skipWhitespace(bytes, end);
-    if (bytes[position] === CLOSE_BRACE) return { members, close: position };
+    if (bytes[position] === CLOSE_BRACE) return position;
     if (bytes[position] !== COMMA) return undefined;
     position = skipWhitespace(bytes, position + 1);
   }
 }
 
-/** Elements of the array that starts at `from`, in order. */
-export function scanArray(bytes: Buffer, from: number): readonly ByteRange[] | undefined {
+/** The same for the elements of an array; returns the position of its closing bracket. */
+export function walkArray(
+  bytes: Buffer,
+  from: number,
+  visit: (start: number) => number,
+): number | undefined {
   let position = skipWhitespace(bytes, from);
   if (bytes[position] !== OPEN_BRACKET) return undefined;
-  const elements: ByteRange[] = [];
   position = skipWhitespace(bytes, position + 1);
-  if (bytes[position] === CLOSE_BRACKET) return elements;
+  if (bytes[position] === CLOSE_BRACKET) return position;
   for (;;) {
-    const end = skipValue(bytes, position);
+    const end = visit(position);
     if (end <= position) return undefined;
-    elements.push({ start: position, end });
     position = skipWhitespace(bytes, end);
-    if (bytes[position] === CLOSE_BRACKET) return elements;
+    if (bytes[position] === CLOSE_BRACKET) return position;
     if (bytes[position] !== COMMA) return undefined;
     position = skipWhitespace(bytes, position + 1);
   }
+}
+
+/** Members of the object that starts at `from`, in order. */
+export function scanObject(bytes: Buffer, from: number): ObjectScan | undefined {
+  const members: MemberRange[] = [];
+  const close = walkObject(bytes, from, (key, keyStart, start) => {
+    const end = skipValue(bytes, start);
+    members.push({ key, start: keyStart, value: { start, end } });
+    return end;
+  });
+  return close === undefined ? undefined : { members, close };
+}
+
+/** Elements of the array that starts at `from`, in order. */
+export function scanArray(bytes: Buffer, from: number): readonly ByteRange[] | undefined {
+  const elements: ByteRange[] = [];
+  const close = walkArray(bytes, from, (start) => {
+    const end = skipValue(bytes, start);
+    elements.push({ start, end });
+    return end;
+  });
+  return close === undefined ? undefined : elements;
 }
 
 /** The value of the last member with this key, as JSON.parse would see it. */
@@ -122,7 +151,8 @@ function skipString(bytes: Buffer, from: number): number {
   return bytes.length;
 }
 
-function skipValue(bytes: Buffer, from: number): number {
+/** End of the value that starts at `from`; `from` itself where there is none. */
+export function skipValue(bytes: Buffer, from: number): number {
   const first = bytes[from];
   if (first === QUOTE) return skipString(bytes, from);
   if (first === OPEN_BRACE || first === OPEN_BRACKET) return skipNested(bytes, from);

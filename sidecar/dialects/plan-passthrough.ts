@@ -1,8 +1,8 @@
 import { captureMembers, readClientAsked, streamEdits } from "./capture-edits.ts";
 import type { ClientAsked, RequestSettings } from "./dialect.ts";
-import { lastMember, scanObject } from "./json-scan.ts";
+import { lastMember, type ObjectScan } from "./json-scan.ts";
 import { asString, type JsonRecord, type JsonValue, parseJson } from "./json-value.ts";
-import { type MemberEdit, spliceRequest } from "./splice-request.ts";
+import { type MemberEdit, scanRequest, spliceScanned } from "./splice-request.ts";
 
 export interface PassthroughPlan {
   readonly upstreamBody: Buffer;
@@ -32,7 +32,8 @@ export function planPassthrough(
   api: "chat" | "completions",
   settings: RequestSettings,
 ): PassthroughPlan {
-  const request = readMembers(body);
+  const root = scanRequest(body);
+  const request = readMembers(body, root);
   const wantsStream = request["stream"] === true;
   const captures = settings.capture;
   const upstreamStreams = wantsStream && (settings.engine.streamsIds || !captures);
@@ -46,7 +47,7 @@ export function planPassthrough(
     set(captureMembers(settings.engine, api, request));
     if (wantsStream) Object.assign(edits, streamEdits(upstreamStreams));
   }
-  const spliced = spliceRequest(body, edits);
+  const spliced = root === undefined ? undefined : spliceScanned(body, root, edits);
   return {
     upstreamBody: spliced ?? body,
     model: asString(request["model"]) ?? null,
@@ -58,8 +59,7 @@ export function planPassthrough(
 }
 
 /** The few top-level members that decide something, without parsing the messages. */
-function readMembers(body: Buffer): JsonRecord {
-  const object = scanObject(body, 0);
+function readMembers(body: Buffer, object: ObjectScan | undefined): JsonRecord {
   const members: Record<string, JsonValue> = {};
   if (object === undefined) return members;
   for (const key of membersThatMatter) {

@@ -1,5 +1,5 @@
 import { applyCuts, type ByteCut, removalCuts } from "./byte-cuts.ts";
-import { scanObject, skipWhitespace } from "./json-scan.ts";
+import { type ObjectScan, scanObject, skipWhitespace } from "./json-scan.ts";
 import type { JsonValue } from "./json-value.ts";
 
 /** What becomes of one member of a request. */
@@ -18,22 +18,35 @@ export type MemberEdits = Readonly<Record<string, MemberEdit>>;
  * and strict gateways depend on them. Undefined when the bytes are not one JSON object.
  */
 export function spliceRequest(bytes: Buffer, edits: MemberEdits): Buffer | undefined {
+  const root = scanRequest(bytes);
+  return root === undefined ? undefined : spliceScanned(bytes, root, edits);
+}
+
+/** The request's top-level members; a byte order mark before it is allowed. */
+export function scanRequest(bytes: Buffer): ObjectScan | undefined {
   const hasBom = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
+  return scanObject(bytes, hasBom ? 3 : 0);
+}
+
+/** `spliceRequest` for bytes that were scanned before: a long request is walked once. */
+export function spliceScanned(
+  bytes: Buffer,
+  root: ObjectScan,
+  edits: MemberEdits,
+): Buffer | undefined {
   const cuts: ByteCut[] = [];
-  const end = collectCuts(bytes, hasBom ? 3 : 0, edits, cuts);
-  if (end === undefined || skipWhitespace(bytes, end) !== bytes.length) return undefined;
+  const end = collectCuts(bytes, root, edits, cuts);
+  if (skipWhitespace(bytes, end) !== bytes.length) return undefined;
   return applyCuts(bytes, cuts);
 }
 
 /** Returns where the object ends. */
 function collectCuts(
   bytes: Buffer,
-  from: number,
+  object: ObjectScan,
   edits: MemberEdits,
   cuts: ByteCut[],
-): number | undefined {
-  const object = scanObject(bytes, from);
-  if (object === undefined) return undefined;
+): number {
   const editOf = (key: string) => (Object.hasOwn(edits, key) ? edits[key] : undefined);
   const seen = new Set<string>();
   let keptCount = 0;
@@ -43,8 +56,10 @@ function collectCuts(
     if (edit === undefined) continue;
     seen.add(key);
     if ("set" in edit) cuts.push({ ...value, text: JSON.stringify(edit.set) });
-    if ("merge" in edit && collectCuts(bytes, value.start, edit.merge, cuts) === undefined) {
-      cuts.push({ ...value, text: objectText(edit.merge) });
+    if ("merge" in edit) {
+      const inner = scanObject(bytes, value.start);
+      if (inner === undefined) cuts.push({ ...value, text: objectText(edit.merge) });
+      else collectCuts(bytes, inner, edit.merge, cuts);
     }
   }
   cuts.push(

@@ -3,10 +3,10 @@ import type { ClientAsked } from "./dialect.ts";
 import {
   type ByteRange,
   isNullAt,
-  lastMember,
   type MemberRange,
-  scanArray,
-  scanObject,
+  skipValue,
+  walkArray,
+  walkObject,
 } from "./json-scan.ts";
 
 /** Members that only the capture asks for, whichever engine answers. */
@@ -44,35 +44,60 @@ export function stripCuts(
   asked: ClientAsked,
   isChunk: boolean,
 ): readonly ByteCut[] | typeof droppedChunk {
-  const root = scanObject(bytes, from);
-  if (root === undefined) return [];
-  const choices = lastMember(root, "choices");
-  const usage = lastMember(root, "usage");
-  const elements = choices === undefined ? undefined : scanArray(bytes, choices.value.start);
+  const cuts: ByteCut[] = [];
+  const members: MemberRange[] = [];
+  let choiceCount: number | undefined;
+  let usage: ByteRange | undefined;
+  const close = walkObject(bytes, from, (key, keyStart, start) => {
+    let end: number | undefined;
+    if (key === "choices") {
+      choiceCount = 0;
+      const arrayEnd = walkArray(bytes, start, (element) => {
+        choiceCount = (choiceCount ?? 0) + 1;
+        return cutChoice(bytes, element, asked, cuts);
+      });
+      end = arrayEnd === undefined ? undefined : arrayEnd + 1;
+    }
+    end ??= skipValue(bytes, start);
+    if (key === "usage") usage = { start, end };
+    members.push({ key, start: keyStart, value: { start, end } });
+    return end;
+  });
+  if (close === undefined) return [];
   const hidesUsage = isChunk && !asked.usage && usage !== undefined;
-  if (hidesUsage && elements?.length === 0 && !isNullAt(bytes, usage.value)) return droppedChunk;
-  const cuts: ByteCut[] = removalCuts(
-    root.members,
-    (member) =>
-      (!asked.tokenIds && captureMembers.has(member.key)) ||
-      (hidesUsage && member.key === "usage" && isNullAt(bytes, member.value)),
+  const isNullUsage = usage !== undefined && isNullAt(bytes, usage);
+  if (hidesUsage && choiceCount === 0 && !isNullUsage) return droppedChunk;
+  removeMembers(
+    members,
+    ({ key }) =>
+      (!asked.tokenIds && captureMembers.has(key)) ||
+      (hidesUsage && isNullUsage && key === "usage"),
+    cuts,
   );
-  for (const element of elements ?? []) cutChoice(bytes, element, asked, cuts);
   return cuts;
 }
 
-function cutChoice(bytes: Buffer, choice: ByteRange, asked: ClientAsked, cuts: ByteCut[]): void {
-  const object = scanObject(bytes, choice.start);
-  if (object === undefined) return;
-  if (!asked.tokenIds) {
-    cuts.push(...removalCuts(object.members, (member) => captureMembers.has(member.key)));
-  }
-  if (asked.logprobs) return;
-  for (const member of object.members) {
-    if (hasLogprobs(bytes, member)) cuts.push({ ...member.value, text: "null" });
-  }
+/** Returns where the choice ends. */
+function cutChoice(bytes: Buffer, from: number, asked: ClientAsked, cuts: ByteCut[]): number {
+  const members: MemberRange[] = [];
+  const close = walkObject(bytes, from, (key, keyStart, start) => {
+    const value = { start, end: skipValue(bytes, start) };
+    members.push({ key, start: keyStart, value });
+    if (!asked.logprobs && key === "logprobs" && !isNullAt(bytes, value)) {
+      cuts.push({ start, end: value.end, text: "null" });
+    }
+    return value.end;
+  });
+  if (close === undefined) return skipValue(bytes, from);
+  if (!asked.tokenIds) removeMembers(members, ({ key }) => captureMembers.has(key), cuts);
+  return close + 1;
 }
 
-function hasLogprobs(bytes: Buffer, member: MemberRange): boolean {
-  return member.key === "logprobs" && !isNullAt(bytes, member.value);
+/** Most objects have nothing to remove. */
+function removeMembers(
+  members: readonly MemberRange[],
+  isRemoved: (member: MemberRange) => boolean,
+  cuts: ByteCut[],
+): void {
+  if (members.some(isRemoved)) cuts.push(...removalCuts(members, isRemoved));
 }
