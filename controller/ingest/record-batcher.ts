@@ -10,7 +10,7 @@ export interface QueuedRecord extends ReceivedRecord {
 }
 
 export interface RecordBatcherOptions {
-  readonly store: CallStore;
+  readonly store: Pick<CallStore, "appendRecords">;
   readonly log: Logger;
   readonly maxBatchRecords: number;
   readonly maxBatchDelayMs: number;

@@ -26,11 +26,7 @@ export interface DatabaseOptions {
 /** Opens (and makes) the database and brings its tables up to date. Close with `destroy()`. */
 export async function openDatabase(options: DatabaseOptions): Promise<Database> {
   const { path, durability = "process", migrations } = options;
-  const sqlite = openFile(path);
-  sqlite.pragma("journal_mode = WAL");
-  sqlite.pragma(`synchronous = ${durability === "power" ? "FULL" : "NORMAL"}`);
-  sqlite.pragma("busy_timeout = 10000");
-  sqlite.pragma("foreign_keys = ON");
+  const sqlite = openFile(path, durability);
   const database: Database = new Kysely({ dialect: new SqliteDialect({ database: sqlite }) });
   const migrator = new Migrator({
     db: database,
@@ -46,11 +42,18 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
   return database;
 }
 
-function openFile(path: string): SqliteDatabase.Database {
+function openFile(path: string, durability: "process" | "power"): SqliteDatabase.Database {
+  let sqlite: SqliteDatabase.Database | undefined;
   try {
     if (path !== ":memory:") mkdirSync(dirname(path), { recursive: true });
-    return new SqliteDatabase(path);
+    sqlite = new SqliteDatabase(path);
+    sqlite.pragma("busy_timeout = 10000");
+    sqlite.pragma("journal_mode = WAL");
+    sqlite.pragma(`synchronous = ${durability === "power" ? "FULL" : "NORMAL"}`);
+    sqlite.pragma("foreign_keys = ON");
+    return sqlite;
   } catch (cause) {
+    sqlite?.close();
     throw unusable(path, cause);
   }
 }

@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { OutriggerError } from "../../core/outrigger-error.ts";
@@ -50,16 +50,23 @@ function describeProcess(pid: number): string | undefined {
   if (!Number.isInteger(pid)) return undefined;
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The name in parentheses may hold anything; the start time is the 20th field after it.
-    const startTime = stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
-    return `${pid} ${startTime}`;
+    // The name in parentheses may hold anything; the state is the first field after it, the start
+    // time the 20th.
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    // A zombie has ended: only its parent has not noticed.
+    if (fields[0] === "Z" || fields[0] === "X") return undefined;
+    return `${pid} ${fields[19]}`;
   } catch {
     // Without /proc the id alone has to do.
+    return existsSync("/proc/self/stat") || !isRunning(pid) ? undefined : `${pid}`;
   }
+}
+
+function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0);
-    return `${pid}`;
+    return true;
   } catch {
-    return undefined;
+    return false;
   }
 }

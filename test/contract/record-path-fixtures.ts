@@ -79,3 +79,27 @@ export function finishedCall(
     ...overrides,
   };
 }
+
+/** Calls of one attempt of `trajectoryCall`. */
+export const trajectoryTurns = 20;
+
+/**
+ * Call number `n` of a stream of made-up attempts with `trajectoryTurns` turns each: every prompt
+ * goes on from the response before it. The same for the same name and number, in any process.
+ */
+export function trajectoryCall(name: string, n: number): FinishedCall {
+  const attempt = Math.floor(n / trajectoryTurns);
+  const random = seededRandom(attempt * 31 + 7);
+  const draw = (count: number): number[] =>
+    Array.from({ length: count }, () => Math.floor(random() * 150_000));
+  let prompt = draw(100);
+  let response = draw(10);
+  for (let turn = 0; turn < n % trajectoryTurns; turn += 1) {
+    prompt = [...prompt, ...response, ...draw(20)];
+    response = draw(10);
+  }
+  return finishedCall(`${name}-${n}`, prompt, response, {
+    rolloutId: `${name}-r${attempt}`,
+    attemptId: `${name}-r${attempt}-0`,
+  });
+}
