@@ -71,7 +71,7 @@ const smallWorkload = fc
     stepMs: fc.nat(40),
     publishMs: fc.nat(10),
     groupsPerStep: fc.integer({ min: 1, max: 3 }),
-    groupSize: fc.integer({ min: 1, max: 3 }),
+    groupSize: fc.integer({ min: 1, max: 2 }),
     steps: fc.integer({ min: 1, max: 5 }),
     spareGroupCount: fc.nat(3),
     seed: fc.nat(),
@@ -110,7 +110,7 @@ describe("simulateSchedule", () => {
       }),
       { numRuns: 10_000 },
     );
-  }, 120_000);
+  }, 240_000);
 
   const recipe = {
     name: "issue-shaped",
