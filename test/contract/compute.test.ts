@@ -25,6 +25,8 @@ import {
 } from "./compute-reference.ts";
 
 const rows = fixtureRows([5, 1, 9, 23, 2, 9, 33]);
+/** Where any rows do. */
+const fewRows = rows.slice(0, 3);
 /** For decoding alone: longer than the cache starts with. */
 const longRow = fixtureRows([80])[0] as Int32Array;
 const temperature = 0.8;
@@ -168,7 +170,7 @@ describe.each(cases)("Compute: $name", ({ config, implementation }) => {
   it("goes on from a saved optimizer state exactly as without the break", async () => {
     await reset();
     const train = async (c: Compute): Promise<NamedWeights> => {
-      await c.backward(rows, 1, fixtureGradient);
+      await c.backward(fewRows, 1, fixtureGradient);
       await c.step(adamW);
       return c.weights();
     };
@@ -241,7 +243,7 @@ describe.each(cases)("Compute: $name", ({ config, implementation }) => {
     await reset();
     const decode = await compute.openDecode({ slots: 1, maxLength: 32 });
     const tokenIds = (rows[3] as Int32Array).subarray(0, 8);
-    await compute.backward(rows, 1, fixtureGradient);
+    await compute.backward(fewRows, 1, fixtureGradient);
     await compute.step(adamW);
     const [logits] = await decode.extend([{ slot: 0, tokenIds }]);
     const reference = reference64Weights(await compute.weights());
@@ -286,25 +288,25 @@ describe.each(cases)("Compute: $name", ({ config, implementation }) => {
   it("refuses work once closed, and closes once", async () => {
     const other = await implementation.open(config, weights);
     const decode = await other.openDecode({ slots: 1, maxLength: 8 });
-    const running = other.logprobs(rows, 1);
+    const running = other.logprobs(fewRows, 1);
     await Promise.all([other.close(), other.close()]);
-    expect(await running).toHaveLength(rows.length);
-    await expect(other.logprobs(rows, 1)).rejects.toMatchObject({ reason: "compute-closed" });
+    expect(await running).toHaveLength(fewRows.length);
+    await expect(other.logprobs(fewRows, 1)).rejects.toMatchObject({ reason: "compute-closed" });
     const items = [{ slot: 0, tokenIds: Int32Array.of(1) }];
     await expect(decode.extend(items)).rejects.toMatchObject({ reason: "compute-closed" });
     // The others of the process go on.
-    expect(await compute.logprobs(rows, 1)).toHaveLength(rows.length);
+    expect(await compute.logprobs(fewRows, 1)).toHaveLength(fewRows.length);
   });
 
   it("refuses a step with a gradient that is not finite, and keeps the weights", async () => {
     await reset();
-    await compute.backward(rows, 1, (lp) =>
+    await compute.backward(fewRows, 1, (lp) =>
       lp.map((row) => new Float32Array(row.length).fill(Number.NaN)),
     );
     await expect(compute.step(adamW)).rejects.toMatchObject({ reason: "gradient-not-finite" });
     expect(relativeDifference(await compute.weights(), weights)).toBe(0);
     compute.clearGradients();
-    await compute.backward(rows, 1, fixtureGradient);
+    await compute.backward(fewRows, 1, fixtureGradient);
     expect((await compute.step(adamW)).gradNorm).toBeGreaterThan(0);
   });
 });
