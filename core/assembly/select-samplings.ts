@@ -50,8 +50,8 @@ function judge(
 
 /**
  * Every prompt proves that the nearest context which it extends was delivered. Where several
- * samplings have that very context, one that counts anyway explains the prompt; else the best of
- * them is taken: one proof, one sampling.
+ * samplings have that very context, the best of them explains the prompt: first one that counts
+ * anyway. One proof, one sampling.
  */
 function findProven(
   traced: readonly TracedCall[],
@@ -66,7 +66,6 @@ function findProven(
     const nearest = nearestContext(promptNode, () => true);
     const indexes = nearest?.node.contexts ?? [];
     const candidates = indexes.map((index) => samplingOf.get(index) as Sampling);
-    if (candidates.some((sampling) => sampling.isDelivered && !sampling.isSuperseded)) continue;
     const best = candidates.sort((a, b) => compareCandidates(traced, a, b))[0];
     if (best !== undefined) proven.add(best);
   }

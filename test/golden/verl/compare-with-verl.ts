@@ -1,10 +1,12 @@
 import { expect } from "vitest";
+import { policyLossOfRow } from "../../../backends/native/training/policy-loss.ts";
 import {
   type VerlEstimator,
   verlRowAdvantages,
 } from "../../../core/advantages/verl-row-advantages.ts";
 import type { AssembledSample } from "../../../core/assembly/assembled-sample.ts";
 import { buildCall } from "../../../core/assembly/testing/build-call.ts";
+import type { PolicyLoss } from "../../../core/trainer-backend.ts";
 import { tokenWeights } from "../../../core/weights/token-weights.ts";
 import type { Weighting } from "../../../core/weights/weighting.ts";
 
@@ -12,6 +14,20 @@ import type { Weighting } from "../../../core/weights/weighting.ts";
 export interface VerlVectors {
   readonly source: string;
   readonly batches: readonly VerlBatch[];
+  readonly policyLosses: readonly VerlPolicyLosses[];
+}
+
+/** Rows of one response each, and what verl's policy losses (mean over tokens) say of them. */
+export interface VerlPolicyLosses {
+  readonly mask: readonly (readonly number[])[];
+  readonly sampling: readonly (readonly number[])[];
+  readonly logprobs: readonly (readonly number[])[];
+  readonly advantages: readonly (readonly number[])[];
+  readonly cases: readonly {
+    readonly loss: unknown;
+    readonly value: number;
+    readonly gradient: readonly (readonly number[])[];
+  }[];
 }
 
 export interface VerlBatch {
@@ -75,6 +91,37 @@ export function aggregationError(batch: VerlBatch): number {
   return worst;
 }
 
+/** Largest difference between the native backend's losses and gradients and verl's. */
+export function policyLossError(losses: VerlPolicyLosses): number {
+  const samples = losses.mask.map(buildRow);
+  const weights = tokenWeights(samples, { kind: "verl-token-mean" });
+  let worst = 0;
+  for (const { loss, value, gradient } of losses.cases) {
+    let total = 0;
+    samples.forEach((sample, i) => {
+      const row = policyLossOfRow(
+        {
+          sample: {
+            ...sample,
+            groupId: "g",
+            samplingLogprobs: Float32Array.from(losses.sampling[i] ?? []),
+            advantages: Float32Array.from(losses.advantages[i] ?? []),
+            weights: weights[i] as Float32Array,
+          },
+          logprobs: Float32Array.from(losses.logprobs[i] ?? []),
+        },
+        { loss: loss as PolicyLoss, correction: { kind: "none" }, klCoefficient: 0 },
+      );
+      total += row.loss;
+      gradient[i]?.forEach((slope, t) => {
+        worst = Math.max(worst, Math.abs(slope - (row.gradient[t] as number)));
+      });
+    });
+    worst = Math.max(worst, Math.abs(total - value));
+  }
+  return worst;
+}
+
 /** A row whose runs of masked tokens are the responses of calls. */
 function buildRow(mask: readonly number[], row: number): AssembledSample {
   const spans = mask.flatMap((bit, start) => {
@@ -101,5 +148,8 @@ export function expectAgreement(vectors: VerlVectors): void {
   for (const batch of vectors.batches) {
     expect(advantageError(batch)).toBeLessThan(tolerance);
     expect(aggregationError(batch)).toBeLessThan(tolerance);
+  }
+  for (const losses of vectors.policyLosses) {
+    expect(policyLossError(losses)).toBeLessThan(tolerance);
   }
 }

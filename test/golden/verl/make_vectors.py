@@ -1,4 +1,4 @@
-"""Writes golden vectors of verl's own advantage estimators and loss aggregation.
+"""Writes golden vectors of verl's own advantage estimators, loss aggregation and policy losses.
 
     python make_vectors.py [--seed 0] [--batches 24] > vectors.json
 
@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from verl.trainer.ppo import core_algos
+from verl.workers.config import ActorConfig
 
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
 
@@ -72,6 +73,54 @@ def aggregations(mask, losses):
     return out
 
 
+# Clip bounds are bounds of the ratio here, epsilons around 1 in verl.
+POLICY_LOSSES = [
+    ("vanilla", {"kind": "ppo", "clipLow": 0.8, "clipHigh": 1.28, "dualClip": 3.0}),
+    ("vanilla", {"kind": "ppo", "clipLow": 0.5, "clipHigh": 1.5, "dualClip": 1.6}),
+    ("gspo", {"kind": "gspo", "clipLow": 0.9, "clipHigh": 1.1}),
+    ("cispo", {"kind": "cispo", "clipLow": 0.5, "clipHigh": 2.0}),
+]
+
+
+def policy_losses(rng):
+    """Rows of one response each; losses are means over tokens, gradients by verl's own graph."""
+    rows, width = int(rng.integers(1, 6)), int(rng.integers(2, 9))
+    single = lambda values: torch.tensor(values, dtype=torch.float32).double()
+    old = single(-rng.random((rows, width)) * 3 - 0.05)
+    now = single(np.minimum(old.numpy() + rng.normal(size=(rows, width)) * rng.choice([0.02, 0.5]), -0.01))
+    advantage = single(rng.normal(size=(rows, 1))).expand(rows, width)
+    lengths = rng.integers(1, width + 1, size=rows)
+    mask = torch.tensor([[1.0 if t < length else 0.0 for t in range(width)] for length in lengths]).double()
+    cases = []
+    for name, loss in POLICY_LOSSES:
+        config = ActorConfig(
+            strategy="fsdp",
+            rollout_n=1,
+            use_dynamic_bsz=True,
+            clip_ratio_low=1 - loss["clipLow"],
+            clip_ratio_high=loss["clipHigh"] - 1,
+            clip_ratio_c=loss.get("dualClip", 3.0),
+        )
+        log_prob = now.clone().requires_grad_(True)
+        value, _ = core_algos.get_policy_loss_fn(name)(
+            old_log_prob=old,
+            log_prob=log_prob,
+            advantages=advantage,
+            response_mask=mask,
+            loss_agg_mode="token-mean",
+            config=config,
+        )
+        value.backward()
+        cases.append({"loss": loss, "value": value.item(), "gradient": log_prob.grad.tolist()})
+    return {
+        "mask": mask.int().tolist(),
+        "sampling": old.tolist(),
+        "logprobs": now.tolist(),
+        "advantages": advantage.tolist(),
+        "cases": cases,
+    }
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=0)
@@ -94,7 +143,8 @@ def main():
             }
         )
     source = f"verl {version('verl')}, torch {torch.__version__.split('+')[0]}, make_vectors.py --seed {arguments.seed}"
-    print(json.dumps({"source": source, "batches": batches}))
+    losses = [policy_losses(rng) for _ in range(arguments.batches)]
+    print(json.dumps({"source": source, "batches": batches, "policyLosses": losses}))
 
 
 main()

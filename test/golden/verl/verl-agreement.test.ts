@@ -15,6 +15,7 @@ const hasVerl = spawnSync(python, ["-c", probe], { timeout: 20_000 }).status ===
 describe("agreement with verl.trainer.ppo.core_algos", () => {
   it(`on recorded vectors (${vectors.source})`, () => {
     expect(vectors.batches.length).toBeGreaterThan(20);
+    expect(vectors.policyLosses.length).toBeGreaterThan(20);
     expectAgreement(vectors);
   });
 
