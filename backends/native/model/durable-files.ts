@@ -37,3 +37,9 @@ export async function writeDurably(
   }
   await syncDirectory(dirname(path));
 }
+
+/** Waits for every write to end, also when one fails, so that nothing is written afterwards. */
+export async function allWritten(writes: readonly Promise<void>[]): Promise<void> {
+  const results = await Promise.allSettled(writes);
+  for (const result of results) if (result.status === "rejected") throw result.reason;
+}

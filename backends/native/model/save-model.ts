@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { writeDurably } from "./durable-files.ts";
+import { allWritten, writeDurably } from "./durable-files.ts";
 import type { LoadedModel } from "./load-model.ts";
 import type { NamedWeights } from "./named-weights.ts";
 import { type WriteSafetensorsOptions, writeSafetensors } from "./safetensors.ts";
@@ -15,13 +15,16 @@ export async function saveModel(
   weights: NamedWeights,
   options: WriteSafetensorsOptions = {},
 ): Promise<void> {
-  for (const [name, contents] of model.companionFiles) {
-    await writeDurably(
-      join(directory, name),
-      name === "config.json" ? withElementType(contents, options.dtype ?? "F32") : contents,
-    );
-  }
-  await writeSafetensors(join(directory, "model.safetensors"), weights, options);
+  // At once, so that the file system commits their fsyncs together.
+  await allWritten([
+    ...Array.from(model.companionFiles, ([name, contents]) =>
+      writeDurably(
+        join(directory, name),
+        name === "config.json" ? withElementType(contents, options.dtype ?? "F32") : contents,
+      ),
+    ),
+    writeSafetensors(join(directory, "model.safetensors"), weights, options),
+  ]);
 }
 
 function withElementType(contents: Uint8Array, dtype: "F32" | "BF16"): string {

@@ -13,7 +13,7 @@ import {
 import { basename, join } from "node:path";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
 import type { OptimizerState } from "../compute/compute.ts";
-import { syncDirectory, writeDurably } from "../model/durable-files.ts";
+import { allWritten, syncDirectory, writeDurably } from "../model/durable-files.ts";
 import type { LoadedModel } from "../model/load-model.ts";
 import type { NamedWeights } from "../model/named-weights.ts";
 import { readModelWeights } from "../model/read-model-weights.ts";
@@ -136,9 +136,12 @@ async function pointTo(path: string, target: string): Promise<void> {
 
 async function writeState(path: string, state: TrainingState, model: LoadedModel): Promise<void> {
   await mkdir(path);
-  await saveModel(path, model, state.weights);
-  await writeOptimizerFile(join(path, "optimizer.safetensors"), state.optimizer);
-  await writeDurably(join(path, "outrigger.json"), `${JSON.stringify(state.record, null, 1)}\n`);
+  const record = `${JSON.stringify(state.record, null, 1)}\n`;
+  await allWritten([
+    saveModel(path, model, state.weights),
+    writeOptimizerFile(join(path, "optimizer.safetensors"), state.optimizer),
+    writeDurably(join(path, "outrigger.json"), record),
+  ]);
   await syncDirectory(join(path, ".."));
 }
 
