@@ -55,7 +55,7 @@ describe("checkScheduleLog", () => {
     ["two admissions", [a, a], "admitted twice"],
     [
       "a drop of a trained group",
-      [...[a, ...call("a1"), aEnds, pause, ...train(0, "a")], { t: 9, type: "drop", groupId: "a" }],
+      [a, ...call("a1"), aEnds, pause, ...train(0, "a"), { t: 9, type: "drop", groupId: "a" }],
       "cannot be dropped",
     ],
   ])("finds %s", (_name, log, message) => {
