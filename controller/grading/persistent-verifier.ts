@@ -7,65 +7,73 @@ import type { VerifierSpec } from "./verify-in-process.ts";
 
 type Child = ChildProcessByStdio<Writable, Readable, Readable>;
 
-interface Pending {
-  readonly timer: NodeJS.Timeout;
+interface Current {
+  readonly id: string;
   readonly settle: (grade: Grade) => void;
 }
 
 /**
  * One long-lived verifier process that grades many attempts: a JSON line `{"id", …request}` in, a
- * JSON line `{"id", "reward", "info"?}` out, in any order. When it crashes, overruns or breaks the
- * format, everything it was working on is answered as failed and the next request starts it anew.
+ * JSON line `{"id", "reward", "info"?}` out. One request at a time, so that an attempt which makes
+ * the verifier crash or hang costs no other attempt its grade; the next request starts it anew.
  */
 export class PersistentVerifier {
   readonly #spec: VerifierSpec & { readonly cwd: string };
   #child: Child | undefined;
-  readonly #pending = new Map<string, Pending>();
+  #current: Current | undefined;
+  #turn: Promise<unknown> = Promise.resolve();
   #lastId = 0;
-  #stderr = "";
 
   constructor(spec: VerifierSpec & { readonly cwd: string }) {
     this.#spec = spec;
   }
 
   grade(request: GradeRequest, signal: AbortSignal): Promise<Grade> {
-    const child = (this.#child ??= this.#start());
-    const id = String(++this.#lastId);
-    return new Promise((resolve) => {
-      const onAbort = (): void => pending.settle(failed("verifier-crashed", "was cancelled"));
-      const timer = setTimeout(() => {
-        this.#fail(
-          child,
-          failed("verifier-timed-out", `took longer than ${this.#spec.timeoutMs} ms`),
-        );
-      }, this.#spec.timeoutMs);
-      const pending: Pending = {
-        timer,
-        settle: (grade) => {
-          clearTimeout(timer);
-          signal.removeEventListener("abort", onAbort);
-          this.#pending.delete(id);
-          resolve(grade);
-        },
-      };
-      this.#pending.set(id, pending);
-      signal.addEventListener("abort", onAbort, { once: true });
-      child.stdin.write(`${JSON.stringify({ id, ...request })}\n`);
-    });
+    const grade = this.#turn.then(() => this.#gradeNow(request, signal));
+    this.#turn = grade;
+    return grade;
   }
 
   /** Lets it end by itself: its input is closed. */
-  close(): Promise<void> {
+  async close(): Promise<void> {
+    await this.#turn;
     const child = this.#child;
-    if (child === undefined || child.exitCode !== null) return Promise.resolve();
+    if (child === undefined) return;
     const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
     const timer = setTimeout(() => this.destroy(), this.#spec.timeoutMs);
     child.stdin.end();
-    return ended.finally(() => clearTimeout(timer));
+    await ended;
+    clearTimeout(timer);
   }
 
   destroy(): void {
     if (this.#child?.pid !== undefined) signalGroup(this.#child.pid, "SIGKILL");
+  }
+
+  #gradeNow(request: GradeRequest, signal: AbortSignal): Promise<Grade> {
+    if (signal.aborted) return Promise.resolve(failed("verifier-crashed", "was cancelled"));
+    const child = (this.#child ??= this.#start());
+    const id = String(++this.#lastId);
+    return new Promise((resolve) => {
+      const { timeoutMs } = this.#spec;
+      const stop = (grade: Grade): void => this.#end(child, grade);
+      const onAbort = (): void => stop(failed("verifier-crashed", "was cancelled"));
+      const timer = setTimeout(
+        () => stop(failed("verifier-timed-out", `took longer than ${timeoutMs} ms`)),
+        timeoutMs,
+      );
+      this.#current = {
+        id,
+        settle: (grade) => {
+          clearTimeout(timer);
+          signal.removeEventListener("abort", onAbort);
+          this.#current = undefined;
+          resolve(grade);
+        },
+      };
+      signal.addEventListener("abort", onAbort, { once: true });
+      child.stdin.write(`${JSON.stringify({ id, ...request })}\n`);
+    });
   }
 
   #start(): Child {
@@ -76,39 +84,38 @@ export class PersistentVerifier {
       detached: true,
       stdio: ["pipe", "pipe", "pipe"],
     });
-    this.#stderr = "";
+    let errors = "";
     child.stdin.on("error", () => undefined);
     child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      this.#stderr = (this.#stderr + text).slice(-4096);
+      errors = (errors + text).slice(-4096);
     });
     createInterface({ input: child.stdout }).on("line", (line) => this.#answer(child, line));
     child.once("error", (error) =>
-      this.#fail(child, failed("verifier-crashed", `cannot be started: ${error.message}`)),
+      this.#end(child, failed("verifier-crashed", `cannot be started: ${error.message}`)),
     );
     child.once("close", (exitCode, killedBy) => {
       const how = exitCode === null ? `was killed by ${killedBy}` : `exited with ${exitCode}`;
-      const said = this.#stderr.trim();
-      this.#fail(child, failed("verifier-crashed", said === "" ? how : `${how}: ${said}`));
+      const said = errors.trim();
+      this.#end(child, failed("verifier-crashed", said === "" ? how : `${how}: ${said}`));
     });
     return child;
   }
 
   #answer(child: Child, line: string): void {
-    if (line.trim() === "") return;
-    const id = idOf(line);
-    const pending = id === undefined ? undefined : this.#pending.get(id);
-    if (pending !== undefined) pending.settle(parseGrade(line));
-    else if (id === undefined) {
-      const message = `printed a line without an id: ${line.slice(0, 200)}`;
-      this.#fail(child, failed("verifier-answer-invalid", message));
+    if (line.trim() === "" || this.#child !== child || this.#current === undefined) return;
+    if (idOf(line) === this.#current.id) this.#current.settle(parseGrade(line));
+    else {
+      const message = `printed a line that answers nothing: ${line.slice(0, 200)}`;
+      this.#end(child, failed("verifier-answer-invalid", message));
     }
   }
 
-  #fail(child: Child, grade: Grade): void {
+  /** The process is of no more use; what it was working on gets this grade. */
+  #end(child: Child, grade: Grade): void {
     if (child.pid !== undefined) signalGroup(child.pid, "SIGKILL");
     if (this.#child !== child) return;
     this.#child = undefined;
-    for (const pending of Array.from(this.#pending.values())) pending.settle(grade);
+    this.#current?.settle(grade);
   }
 }
 

@@ -184,7 +184,9 @@ afterAll(async () => {
 describe("invariant 5: any one process can be killed at any point", () => {
   it(`${killCount} random kills of controller, sidecar, backend and harness, then the run goes on`, async () => {
     const file = await writeTinyExperiment(root, {
-      harness: { timeoutMs: 30_000 },
+      // Small steps: one is done between two kills more often than not.
+      harness: { timeoutMs: 30_000, concurrency: 2 },
+      schedule: { groupsPerStep: 1, groupSize: 2 },
       failurePolicy: { "infra-error": { maxRequeues: 50 } },
       evaluation: { before: false, after: false },
     });
