@@ -2,6 +2,8 @@ import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { FinishedCall } from "./capture/finished-call.ts";
 
 export interface GaugeReadings {
+  readonly openCalls: number;
+  readonly bufferedBytes: number;
   readonly inFlight: number;
   readonly held: number;
   readonly paused: boolean;
@@ -149,6 +151,8 @@ function registerGauges(registry: Registry, read: () => GaugeReadings): void {
       },
     });
   };
+  gauge("open_calls", "Calls of harnesses in progress", (r) => r.openCalls);
+  gauge("buffered_bytes", "Bytes of answers held in memory", (r) => r.bufferedBytes);
   gauge("in_flight", "Calls at an engine", (r) => r.inFlight);
   gauge("held", "Calls held by the gate", (r) => r.held);
   gauge("paused", "1 while the gate is paused", (r) => (r.paused ? 1 : 0));

@@ -61,6 +61,17 @@ export class SidecarServer {
     this.#server.on("clientError", (_error, socket: Duplex) => socket.destroy());
   }
 
+  get openCalls(): number {
+    return this.#relays.size;
+  }
+
+  /** Bytes of answers that the calls in progress hold in memory. */
+  get bufferedBytes(): number {
+    let sum = 0;
+    for (const relay of this.#relays) sum += relay.bufferedBytes;
+    return sum;
+  }
+
   /** Gives the port that was bound. */
   async listen(host: string, port: number): Promise<number> {
     await new Promise<void>((resolve, reject) => {

@@ -294,7 +294,17 @@ export class Sidecar {
     const { inFlight, held, paused } = this.#gate.status();
     const { engines, policyVersion } = this.#engines;
     const spool = this.#link?.spool() ?? { spoolBytes: 0, droppedRecords: 0 };
-    return { inFlight, held, paused, engines, policyVersion, ...spool };
+    const { openCalls, bufferedBytes } = this.#server;
+    return {
+      openCalls,
+      bufferedBytes,
+      inFlight,
+      held,
+      paused,
+      engines,
+      policyVersion,
+      ...spool,
+    };
   }
 }
 

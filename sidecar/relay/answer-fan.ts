@@ -41,6 +41,12 @@ export class AnswerFan {
     return this.#replies.every((reply) => reply.isClosed);
   }
 
+  /** Held in memory: waiting for harnesses to read, and kept for retries. */
+  get bufferedBytes(): number {
+    const kept = this.#chunks === undefined ? 0 : this.#logBytes;
+    return this.#replies.reduce((sum, reply) => sum + reply.bufferedBytes, kept);
+  }
+
   get canJoin(): boolean {
     return this.#chunks !== undefined && this.#end !== "broken";
   }

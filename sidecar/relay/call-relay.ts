@@ -93,6 +93,10 @@ export class CallRelay implements RetriableCall {
     return { kind: "undelivered", canReplay: this.#fan.log !== undefined, endedAtMs };
   }
 
+  get bufferedBytes(): number {
+    return this.#fan.bufferedBytes;
+  }
+
   get keptBytes(): number {
     return this.#fan.log?.chunks.reduce((sum, chunk) => sum + chunk.length, 0) ?? 0;
   }
