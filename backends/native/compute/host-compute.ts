@@ -46,7 +46,7 @@ export function createHostCompute(
   const maxKeptFloats = options.maxKeptFloats ?? 192 * 1024 * 1024;
   const queue = createSerialQueue();
   let isClosed = false;
-  // Also keeps an update from changing weights that a run in another thread is reading.
+  // Kernels take one call at a time, and no update may change weights that one is reading.
   const serial: SerialQueue = (job) =>
     queue(async () => {
       if (isClosed) throw computeClosed();

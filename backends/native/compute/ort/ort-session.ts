@@ -18,10 +18,6 @@ export interface OrtSession {
   close(): Promise<void>;
 }
 
-/** Names of the devices that the installed package was built with. */
-export const ortDevices = (): readonly string[] =>
-  ort.listSupportedBackends().map((backend) => backend.name);
-
 function sessionError(device: OrtDevice, cause: unknown): OutriggerError {
   const detail = cause instanceof Error ? cause.message : String(cause);
   return new OutriggerError("compute-unavailable", `onnxruntime on ${device}: ${detail}`, {
@@ -30,6 +26,15 @@ function sessionError(device: OrtDevice, cause: unknown): OutriggerError {
       device === "cuda"
         ? "Remove onnxruntime-node-install=skip from .npmrc and run `npm rebuild onnxruntime-node`, or choose --compute ort-cpu."
         : "Choose --compute ort-cpu.",
+    cause,
+  });
+}
+
+function runError(device: OrtDevice, cause: unknown): OutriggerError {
+  const detail = cause instanceof Error ? cause.message : String(cause);
+  return new OutriggerError("compute-failed", `onnxruntime on ${device}: ${detail}`, {
+    origin: "backend",
+    hint: "If memory ran out, use shorter or fewer rows at a time.",
     cause,
   });
 }
@@ -61,7 +66,11 @@ export async function openOrtSession(
   }
   return {
     async run(inputs, outputs) {
-      await session.run(inputs, outputs);
+      try {
+        await session.run(inputs, outputs);
+      } catch (cause) {
+        throw runError(options.device, cause);
+      }
     },
     close: () => session.release(),
   };
