@@ -97,6 +97,7 @@ describe("hasSignal", () => {
   it.each([
     [[], false],
     [[[1]], false],
+    [[[1, 0]], false],
     [[[1], [1]], false],
     [[[1], [0]], true],
     [

@@ -272,6 +272,16 @@ describe("incomplete calls", () => {
     expect(report.rows).toBe(0);
   });
 
+  it("cut ids explain no prompt: a whole call with that context is still proven", () => {
+    const usage = { promptTokens: 1, completionTokens: 5 };
+    const calls = [
+      buildCall("c1", [1], [2], { delivered: false }),
+      buildCall("c2", [1], [2], { usage }),
+      buildCall("c3", [1, 2, 3], [4]),
+    ];
+    expect(rowsOf(calls)).toEqual(["1 [2] 3 [4]"]);
+  });
+
   it("without prompt ids, nothing is known of the context", () => {
     expect(reportOf([buildCall("c1", null, [2])]).calls.incomplete).toEqual({
       "prompt-ids-missing": 1,

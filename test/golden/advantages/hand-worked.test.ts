@@ -39,6 +39,7 @@ describe("one group", () => {
     "%s: one rollout gives 0",
     (estimator) => {
       expect(groupAdvantages([[0.7]], { estimator })).toEqual([[0]]);
+      expect(groupAdvantages([[0.7, 0.1]], { estimator })).toEqual([[0, 0]]);
     },
   );
 
@@ -166,6 +167,14 @@ describe("gigpo", () => {
     expectClose(gigpoAdvantages([winner, elsewhere], plain), [
       [0.75, 0.5],
       [-0.75, -0.5],
+    ]);
+  });
+
+  it("leaves out of both levels what the baseline leaves out", () => {
+    const failed = { ...winner, episodeReward: 9, returns: [9, 9], isInBaseline: false };
+    expectClose(gigpoAdvantages([winner, loser, failed], plain).slice(0, 2), [
+      [0.75, 1],
+      [-0.75, -1],
     ]);
   });
 
