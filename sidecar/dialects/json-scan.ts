@@ -191,10 +191,28 @@ function endsScalar(byte: number): boolean {
  */
 const knownKeys: ReadonlyMap<number, string> = new Map(
   [
-    ...["id", "object", "created", "model", "choices", "usage", "index", "delta", "message"],
-    ...["logprobs", "finish_reason", "stop_reason", "matched_stop", "text", "token_ids"],
-    ...["prompt_token_ids", "policy_versions", "weight_versions", "meta_info"],
-    ...["system_fingerprint", "service_tier", "prompt_logprobs", "kv_transfer_params"],
+    "id",
+    "object",
+    "created",
+    "model",
+    "choices",
+    "usage",
+    "index",
+    "delta",
+    "message",
+    "logprobs",
+    "finish_reason",
+    "stop_reason",
+    "matched_stop",
+    "text",
+    "token_ids",
+    "prompt_token_ids",
+    "policy_versions",
+    "weight_versions",
+    "meta_info",
+    "system_fingerprint",
+    "service_tier",
+    "kv_transfer_params",
   ].map((key) => [keyCode(key.length, key.charCodeAt(0), key.charCodeAt(key.length - 1)), key]),
 );
 
@@ -206,7 +224,7 @@ function readKey(bytes: Buffer, start: number, end: number): string {
   const length = end - start - 2;
   const code = keyCode(length, bytes[start + 1] ?? 0, bytes[end - 2] ?? 0);
   const known = knownKeys.get(code);
-  if (known !== undefined && isKeyAt(bytes, start + 1, known)) return known;
+  if (known?.length === length && isKeyAt(bytes, start + 1, known)) return known;
   const text = bytes.toString("utf8", start + 1, end - 1);
   if (!text.includes("\\")) return text;
   try {

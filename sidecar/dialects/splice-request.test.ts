@@ -93,6 +93,11 @@ describe("spliceRequest", () => {
     expect(splice(text, add)).toBeUndefined();
   });
 
+  it("tells a key of 65,541 bytes that begins with a known name from that name", () => {
+    const text = `{"model${"x".repeat(65_535)}l":1}`;
+    expect(splice(text, { model: { set: "m" } })).toBe(`${text.slice(0, -1)},"model":"m"}`);
+  });
+
   it("accepts a byte order mark", () => {
     expect(splice('\uFEFF{"a":1}', add)).toBe('\uFEFF{"a":1,"return_token_ids":true}');
   });

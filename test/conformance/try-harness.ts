@@ -20,7 +20,9 @@ const prompt = "Run echo hi then say done";
 
 const commands: Partial<Record<HarnessName, (setup: HarnessSetup) => readonly string[]>> = {
   codex: ({ args }) => [
-    ...["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"],
+    "exec",
+    "--skip-git-repo-check",
+    "--dangerously-bypass-approvals-and-sandbox",
     ...args,
     prompt,
   ],
