@@ -13,12 +13,8 @@ import { loadOrCreateTokenKeys } from "../runtime/capability-token-keys.ts";
 import { bindGrpcServer, closeGrpcServer, createGrpcServer } from "../runtime/grpc-server.ts";
 import type { Logger } from "../runtime/log.ts";
 import { createHttpApi } from "./api/http-api.ts";
-import {
-  type CaptureRules,
-  type IngestServer,
-  type ServedPolicy,
-  serveSampleStream,
-} from "./ingest/ingest-server.ts";
+import { type IngestServer, serveSampleStream } from "./ingest/ingest-server.ts";
+import type { CaptureRules, ServedPolicy } from "./ingest/welcome.ts";
 import { createRolloutService, type RolloutService } from "./rollouts/rollout-service.ts";
 import type { CallStore } from "./store/call-store.ts";
 import { openRunStores } from "./store/open-run-stores.ts";

@@ -45,15 +45,17 @@ export function checkLimits(metrics: StepMetrics, limits: Experiment["limits"]):
     wanted <= 0 ? 0 : Math.max(0, wanted - rollouts.rewarded) / wanted,
     "the share of ended rollouts without a reward",
   );
-  if (logprobGap.meanAbs > limits.logprobGapStop) {
+  if (!(logprobGap.meanAbs <= limits.logprobGapStop)) {
     stops.push(
       `limits.logprobGapStop: sampler and trainer differ by ${logprobGap.meanAbs.toExponential(2)} per token on average, above ${limits.logprobGapStop}`,
     );
   }
-  const isGapWide = stops.length === 0 && logprobGap.meanAbs > limits.logprobGapWarn;
+  // With staleness the policy itself has moved on: the gap is then no sign of a fault.
+  const isFresh = metrics.staleness.max === 0;
+  const isGapWide = isFresh && stops.length === 0 && logprobGap.meanAbs > limits.logprobGapWarn;
   const warnings = isGapWide
     ? [
-        `limits.logprobGapWarn: sampler and trainer differ by ${logprobGap.meanAbs.toExponential(2)} per token on average`,
+        `limits.logprobGapWarn: sampler and trainer differ by ${logprobGap.meanAbs.toExponential(2)} per token on average at staleness 0`,
       ]
     : [];
   return { warnings, stops };

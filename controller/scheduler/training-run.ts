@@ -20,6 +20,7 @@ import type { RolloutDispatcher } from "../rollouts/rollout-dispatcher.ts";
 import type { CallStore } from "../store/call-store.ts";
 import type { RolloutStore, StoredRollout } from "../store/rollout-store.ts";
 import type { StepStore, StoredStep } from "../store/step-store.ts";
+import { createActiveGroups, loadActiveGroups } from "./active-groups.ts";
 import { buildStepBatch, type StepBatch } from "./build-step-batch.ts";
 import type { ChangeSignal } from "./change-signal.ts";
 import { checkLimits } from "./check-limits.ts";
@@ -48,14 +49,6 @@ export interface TrainingRunOptions {
   readonly now: () => number;
 }
 
-interface ActiveGroup {
-  readonly groupId: string;
-  readonly admittedVersion: number;
-  readonly rolloutIds: readonly string[];
-  readonly unfinished: Set<string>;
-  lastProgressAtMs: number;
-}
-
 type DistributedOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
 /** Tasks come round again for as long as steps are wanted. */
@@ -72,9 +65,7 @@ export class TrainingRun {
   readonly #settings: ScheduleSettings;
   readonly #taskOf: (index: number) => number;
   readonly #startedAtMs: number;
-  readonly #groups = new Map<string, ActiveGroup>();
-  readonly #groupOf = new Map<string, ActiveGroup>();
-  readonly #rewards = new Map<string, number>();
+  #groups = createActiveGroups();
   #gate: GateState = "open";
   #trainer: TrainerState = { state: "idle" };
   #update: { readonly step: StoredStep; batch: StepBatch; result?: UpdateResult } | undefined;
@@ -104,12 +95,10 @@ export class TrainingRun {
 
   /** Told by whoever changes rollouts. */
   rolloutChanged(rollout: StoredRollout): void {
-    const group = this.#groupOf.get(rollout.rolloutId);
-    if (group !== undefined && rollout.terminalSeq !== undefined) {
-      group.unfinished.delete(rollout.rolloutId);
-      group.lastProgressAtMs = this.#options.now();
-      if (rollout.reward !== undefined) this.#rewards.set(rollout.rolloutId, rollout.reward);
-      this.#emit({ type: "rollout-end", rolloutId: rollout.rolloutId });
+    const { rolloutId, terminalSeq, reward } = rollout;
+    const isOver = terminalSeq !== undefined;
+    if (isOver && this.#groups.rolloutEnded(rolloutId, reward, this.#options.now())) {
+      this.#emit({ type: "rollout-end", rolloutId });
     }
     this.#showProgress();
     this.#options.changed.notify();
@@ -161,47 +150,14 @@ export class TrainingRun {
   }
 
   async #load(): Promise<void> {
-    const { steps, rollouts, backend, now } = this.#options;
+    const { steps, backend, now } = this.#options;
     const known = await steps.steps();
     this.#stepsDone = known.filter((step) => step.state === "published").length;
     this.#admitted = await steps.admittedCount();
-    for (const group of await steps.activeGroups()) {
-      const members = await rollouts.list({ groupId: group.groupId });
-      this.#addGroup({
-        groupId: group.groupId,
-        admittedVersion: group.admittedVersion,
-        rolloutIds: members.map((r) => r.rolloutId),
-        unfinished: new Set(
-          members.filter((r) => r.terminalSeq === undefined).map((r) => r.rolloutId),
-        ),
-        lastProgressAtMs: now(),
-      });
-      for (const { rolloutId, reward } of members) {
-        if (reward !== undefined) this.#rewards.set(rolloutId, reward);
-      }
-    }
+    this.#groups = await loadActiveGroups(this.#options, now());
     const endpoints = await backend.policyEndpoints();
     this.#version = endpoints[0]?.version ?? 0;
-    this.#checkVersion(known);
-  }
-
-  /** The backend must be where the last durable step left it, or one update further. */
-  #checkVersion(steps: readonly StoredStep[]): void {
-    const last = steps.at(-1);
-    const metrics = last?.metrics as StepMetrics | undefined;
-    const isRunning = last?.state === "updating";
-    const expected = isRunning ? last.fromVersion : (metrics?.version ?? 0);
-    const isRight =
-      this.#version === expected || (isRunning && this.#version === last.fromVersion + 1);
-    if (isRight) return;
-    throw new OutriggerError(
-      "backend-version-mismatch",
-      `the backend is at policy version ${this.#version}, the run at ${expected}`,
-      {
-        origin: "backend",
-        hint: "The run's directory and the backend's state do not belong together; start a new run.",
-      },
-    );
+    checkVersion(this.#version, known);
   }
 
   async #finishInterruptedStep(signal: AbortSignal): Promise<void> {
@@ -240,13 +196,7 @@ export class TrainingRun {
       version: this.#version,
       stepsLeft: experiment.schedule.steps - this.#stepsDone,
       waitingGroupCount: endlessGroupCount,
-      groups: [...this.#groups.values()].map((group) => ({
-        groupId: group.groupId,
-        earliestVersion: group.admittedVersion,
-        rolloutCount: group.rolloutIds.length,
-        unfinishedRolloutCount: group.unfinished.size,
-        lastProgressAtMs: group.lastProgressAtMs - this.#startedAtMs,
-      })),
+      groups: this.#groups.toSchedule(this.#startedAtMs),
       gate: this.#gate,
       trainer: this.#trainer,
     };
@@ -312,7 +262,7 @@ export class TrainingRun {
       now(),
     );
     this.#admitted += 1;
-    this.#addGroup({
+    this.#groups.add({
       groupId,
       admittedVersion,
       rolloutIds,
@@ -321,21 +271,6 @@ export class TrainingRun {
     });
     this.#emit({ type: "admit", groupId });
     this.#showProgress();
-  }
-
-  #addGroup(group: ActiveGroup): void {
-    this.#groups.set(group.groupId, group);
-    for (const rolloutId of group.rolloutIds) this.#groupOf.set(rolloutId, group);
-  }
-
-  #removeGroup(groupId: string): ActiveGroup | undefined {
-    const group = this.#groups.get(groupId);
-    this.#groups.delete(groupId);
-    for (const rolloutId of group?.rolloutIds ?? []) {
-      this.#groupOf.delete(rolloutId);
-      this.#rewards.delete(rolloutId);
-    }
-    return group;
   }
 
   #pause(signal: AbortSignal): void {
@@ -375,7 +310,7 @@ export class TrainingRun {
       groupIds,
     };
     await steps.beginStep(step, now());
-    for (const groupId of groupIds) this.#removeGroup(groupId);
+    for (const groupId of groupIds) this.#groups.remove(groupId);
     this.#emit({ type: "train-start", version: this.#version, groups: [...groupIds] });
     await this.#startUpdate({ ...step, state: "updating", startedAtMs: now() });
   }
@@ -457,7 +392,7 @@ export class TrainingRun {
   async #drop(groupId: string): Promise<void> {
     const { steps, dispatcher, observer } = this.#options;
     await steps.dropGroup(groupId);
-    const group = this.#removeGroup(groupId);
+    const group = this.#groups.remove(groupId);
     this.#emit({ type: "drop", groupId });
     observer.warning(`group ${groupId} became too stale and was dropped`);
     for (const rolloutId of group?.unfinished ?? []) await dispatcher.stop(rolloutId, "cancelled");
@@ -503,19 +438,12 @@ export class TrainingRun {
 
   #showProgress(): void {
     const { experiment, observer } = this.#options;
-    const groups = [...this.#groups.values()];
-    const done = groups.reduce((sum, g) => sum + g.rolloutIds.length - g.unfinished.size, 0);
-    const rewards = [...this.#rewards.values()];
-    const oldest = Math.min(this.#version, ...groups.map((group) => group.admittedVersion));
     observer.stepProgress({
       step: Math.min(this.#stepsDone + 1, experiment.schedule.steps),
       steps: experiment.schedule.steps,
-      rolloutsDone: done,
       rolloutsWanted: experiment.schedule.groupsPerStep * experiment.schedule.groupSize,
-      meanReward:
-        rewards.length === 0 ? null : rewards.reduce((sum, r) => sum + r, 0) / rewards.length,
       sampledTokens: this.#sampledTokens,
-      staleness: this.#version - oldest,
+      ...this.#groups.progress(this.#version),
     });
   }
 
@@ -542,4 +470,21 @@ function limitsExceeded(step: number, stops: readonly string[]): OutriggerError 
 
 function asError(failure: unknown): Error {
   return failure instanceof Error ? failure : new Error("something that is no error was thrown");
+}
+
+/** The backend must be where the last durable step left it, or one update further. */
+function checkVersion(version: number, steps: readonly StoredStep[]): void {
+  const last = steps.at(-1);
+  const metrics = last?.metrics as StepMetrics | undefined;
+  const isRunning = last?.state === "updating";
+  const expected = isRunning ? last.fromVersion : (metrics?.version ?? 0);
+  if (version === expected || (isRunning && version === last.fromVersion + 1)) return;
+  throw new OutriggerError(
+    "backend-version-mismatch",
+    `the backend is at policy version ${version}, the run at ${expected}`,
+    {
+      origin: "backend",
+      hint: "The run's directory and the backend's state do not belong together; start a new run.",
+    },
+  );
 }

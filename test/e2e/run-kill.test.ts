@@ -216,7 +216,8 @@ describe("invariant 5: any one process can be killed at any point", () => {
     expect(await fire.ended(), fire.output).toBe(0);
     expect(fire.publishedSteps(), "training went on").toBeGreaterThan(before);
     await checkRun(fire.directory, file, stored);
-  });
+    // Two minutes on two idle cores; a machine that does other work as well may take its time.
+  }, 900_000);
 });
 
 async function checkRun(

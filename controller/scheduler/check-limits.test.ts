@@ -1,0 +1,90 @@
+import { describe, expect, it } from "vitest";
+import { emptyCaptureReport } from "../../core/capture-report.ts";
+import { checkLimits } from "./check-limits.ts";
+import type { StepMetrics } from "./step-metrics.ts";
+
+const limits = {
+  logprobGapWarn: 0.01,
+  logprobGapStop: 1,
+  maxIncompleteFraction: 0.1,
+  maxNeverCalledFraction: 0.5,
+  maxMissingRewardFraction: 0.5,
+  maxInfraErrorFraction: 0.5,
+};
+const empty = emptyCaptureReport();
+const metrics = (over: Partial<StepMetrics>): StepMetrics => ({
+  step: 1,
+  version: 1,
+  applied: true,
+  rollouts: { total: 10, byEndReason: { succeeded: 10 }, trained: 10, rewarded: 10 },
+  reward: { mean: 0.5, std: 0.1 },
+  groups: { total: 2, zeroSignal: 0, dropped: 0 },
+  samples: 10,
+  trainedTokens: 100,
+  rowTokens: 200,
+  staleness: { mean: 0, max: 0 },
+  loss: 0,
+  gradNorm: 1,
+  meanRatio: 1,
+  clippedFraction: 0,
+  logprobGap: { meanAbs: 1e-6, p99Abs: 1e-6, maxAbs: 1e-6, kl: 0 },
+  capture: { ...empty, calls: { ...empty.calls, samplings: 20 } },
+  zeroCapture: 0,
+  backend: {},
+  seconds: { sampling: 1, update: 1 },
+  ...over,
+});
+const rollouts = (byEndReason: Record<string, number>, rewarded: number) => ({
+  rollouts: { total: 10, byEndReason, trained: rewarded, rewarded },
+});
+const gap = (meanAbs: number) => ({ logprobGap: { meanAbs, p99Abs: 0, maxAbs: 0, kl: 0 } });
+
+describe("checkLimits", () => {
+  it("lets a healthy step pass", () => {
+    expect(checkLimits(metrics({}), limits)).toEqual({ warnings: [], stops: [] });
+  });
+
+  it.each([
+    [
+      "never-called",
+      rollouts({ "never-called": 6, succeeded: 4 }, 4),
+      "limits.maxNeverCalledFraction",
+    ],
+    [
+      "infra-error",
+      rollouts({ "infra-error": 6, succeeded: 4 }, 4),
+      "limits.maxInfraErrorFraction",
+    ],
+    ["missing rewards", rollouts({ succeeded: 10 }, 4), "limits.maxMissingRewardFraction"],
+    [
+      "incomplete calls",
+      {
+        capture: {
+          ...empty,
+          calls: { ...empty.calls, samplings: 20, incomplete: { "ids-missing": 3 } },
+        },
+      },
+      "limits.maxIncompleteFraction",
+    ],
+    ["a logprob gap", gap(2), "limits.logprobGapStop"],
+    ["a gap that is no number", gap(Number.NaN), "limits.logprobGapStop"],
+  ] as [string, Partial<StepMetrics>, string][])(
+    "stops for %s and names the limit",
+    (_n, over, name) => {
+      const { stops } = checkLimits(metrics(over), limits);
+      expect(stops).toHaveLength(1);
+      expect(stops[0]).toContain(name);
+    },
+  );
+
+  it("does not count a reward as missing where none is wanted", () => {
+    const lost = rollouts({ "infra-error": 5, succeeded: 5 }, 5);
+    expect(checkLimits(metrics(lost), limits).stops).toEqual([]);
+  });
+
+  it("warns of a gap only where the policy has not moved on", () => {
+    expect(checkLimits(metrics(gap(0.05)), limits).warnings).toHaveLength(1);
+    const stale = { ...gap(0.05), staleness: { mean: 1, max: 2 } };
+    expect(checkLimits(metrics(stale), limits)).toEqual({ warnings: [], stops: [] });
+  });
+});
