@@ -5,18 +5,15 @@ import {
   type Binding,
   BindingSchema,
   BindingUpdateSchema,
-  CaptureSettingsSchema,
   type ConnectResponse,
   type GateCommand,
   GateCommandSchema,
   type GateReport,
   type Hello,
   type PolicyUpdate,
-  PolicyUpdateSchema,
   type SidecarReport,
   type Record as SpooledRecord,
   type Welcome,
-  WelcomeSchema,
 } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { TokenVerifier } from "../../runtime/capability-token.ts";
 import type { Logger } from "../../runtime/log.ts";
@@ -25,37 +22,16 @@ import { type GateView, type PauseProgress, pauseProgress } from "./pause-progre
 import { createRecordBatcher, type RecordBatcher } from "./record-batcher.ts";
 import { type SampleStreamCall, sampleStreamService } from "./sample-stream-service.ts";
 import { type SessionHandlers, SidecarSession } from "./sidecar-session.ts";
+import { type SidecarView, sidecarView } from "./sidecar-view.ts";
+import {
+  buildPolicyUpdate,
+  buildWelcome,
+  type CaptureRules,
+  type RolloutBinding,
+  type ServedPolicy,
+} from "./welcome.ts";
 
-/** The policy that sidecars send calls to. */
-export interface ServedPolicy {
-  readonly model: string;
-  readonly version: number;
-  readonly endpoints: readonly {
-    /** Base URL up to and including /v1. */
-    readonly url: string;
-    readonly apiKey?: string;
-    /** Model name to ask this engine for. */
-    readonly model?: string;
-  }[];
-}
-
-/** What every sidecar is told when it connects. */
-export interface CaptureRules {
-  /** Default false: token ids say all that training needs, at a twentieth of the bytes. */
-  readonly captureText?: boolean;
-  readonly redactionPatterns?: readonly string[];
-  readonly trainOverrides?: Readonly<Record<string, unknown>>;
-  readonly evalOverrides?: Readonly<Record<string, unknown>>;
-  readonly requireCanary?: boolean;
-  readonly deduplicateRetries?: boolean;
-}
-
-export interface RolloutBinding {
-  readonly rolloutId: string;
-  readonly attemptId: string;
-  readonly sidecarId: string;
-  readonly mode: "train" | "eval";
-}
+export type { SidecarView } from "./sidecar-view.ts";
 
 export interface IngestOptions {
   readonly store: CallStore;
@@ -92,28 +68,6 @@ export interface PauseResult {
   /** True when every sidecar has reported drained, but for those that stayed away. */
   readonly drained: boolean;
   readonly sidecars: PauseProgress["sidecars"];
-}
-
-export interface SidecarView {
-  readonly sidecarId: string;
-  readonly harnessUrl: string;
-  readonly version: string;
-  readonly connected: boolean;
-  readonly paused: boolean;
-  readonly drained: boolean;
-  readonly inFlight: number;
-  readonly held: number;
-  readonly calls: number;
-  readonly incompleteCalls: number;
-  readonly droppedRecords: number;
-  readonly spoolBytes: number;
-  readonly engines: readonly {
-    readonly url: string;
-    readonly healthy: boolean;
-    readonly canaryDone: boolean;
-    readonly canaryProblem: string;
-    readonly streamsIds: boolean;
-  }[];
 }
 
 /** Counts since the start. */
@@ -188,7 +142,7 @@ class SampleStreamIngest implements IngestServer {
   constructor(options: IngestOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
-    if (options.policy !== undefined) this.#policy = policyUpdate(options.policy);
+    if (options.policy !== undefined) this.#policy = buildPolicyUpdate(options.policy);
     this.#batcher = createRecordBatcher({
       store: options.store,
       log: options.log,
@@ -240,7 +194,7 @@ class SampleStreamIngest implements IngestServer {
   }
 
   publishPolicy(policy: ServedPolicy): void {
-    this.#policy = policyUpdate(policy);
+    this.#policy = buildPolicyUpdate(policy);
     this.#broadcast({ case: "policyUpdate", value: this.#policy });
   }
 
@@ -253,7 +207,9 @@ class SampleStreamIngest implements IngestServer {
   }
 
   sidecars(): readonly SidecarView[] {
-    return [...this.#sidecars.values()].map(sidecarView);
+    return [...this.#sidecars.values()].map((sidecar) =>
+      sidecarView({ ...sidecar, isConnected: sidecar.session !== undefined }),
+    );
   }
 
   stats(): IngestStats {
@@ -326,7 +282,7 @@ class SampleStreamIngest implements IngestServer {
       });
       this.#options.log.info({ sidecarId: hello.sidecarId, ackedSeq }, "sidecar connected");
       this.#changed();
-      return { case: "welcome", value: this.#welcome(hello, ackedSeq) };
+      return { case: "welcome", value: this.#welcome(hello.sidecarId, ackedSeq) };
     },
     onRecord: (session, record, bytes) => this.#onRecord(session, record, bytes),
     onGateReport: (session, report) => {
@@ -378,22 +334,15 @@ class SampleStreamIngest implements IngestServer {
     return this.#batcher.room();
   }
 
-  #welcome(hello: Hello, ackedSeq: number): Welcome {
+  #welcome(sidecarId: string, ackedSeq: number): Welcome {
     const { capture, tokenPublicKeyPem, store } = this.#options;
-    return create(WelcomeSchema, {
-      ackedSeq: BigInt(ackedSeq),
-      capture: create(CaptureSettingsSchema, {
-        captureText: capture.captureText ?? false,
-        redactionPatterns: [...(capture.redactionPatterns ?? [])],
-        trainOverridesJson: jsonOrEmpty(capture.trainOverrides),
-        evalOverridesJson: jsonOrEmpty(capture.evalOverrides),
-        requireCanary: capture.requireCanary ?? false,
-        deduplicateRetries: capture.deduplicateRetries ?? true,
-      }),
-      ...(this.#policy !== undefined && { policy: this.#policy }),
+    return buildWelcome({
+      ackedSeq,
+      capture,
+      policy: this.#policy,
       gate: this.#gate,
       tokenPublicKeyPem,
-      bindings: this.#bindingsOf(hello.sidecarId),
+      bindings: this.#bindingsOf(sidecarId),
       storeId: store.storeId,
     });
   }
@@ -450,40 +399,4 @@ class SampleStreamIngest implements IngestServer {
 
 function earliest(a: number | undefined, b: number | undefined): number | undefined {
   return a === undefined ? b : b === undefined ? a : Math.min(a, b);
-}
-
-function jsonOrEmpty(value: Readonly<Record<string, unknown>> | undefined): string {
-  return value === undefined ? "" : JSON.stringify(value);
-}
-
-function policyUpdate(policy: ServedPolicy): PolicyUpdate {
-  return create(PolicyUpdateSchema, {
-    model: policy.model,
-    version: BigInt(policy.version),
-    endpoints: policy.endpoints.map(({ url, apiKey = "", model = "" }) => ({ url, apiKey, model })),
-  });
-}
-
-function sidecarView({ hello, session, gateReport, report }: Sidecar): SidecarView {
-  return {
-    sidecarId: hello.sidecarId,
-    harnessUrl: hello.harnessUrl,
-    version: hello.version,
-    connected: session !== undefined,
-    paused: gateReport?.paused ?? false,
-    drained: gateReport?.drained ?? false,
-    inFlight: report?.inFlight ?? gateReport?.inFlight ?? 0,
-    held: gateReport?.held ?? 0,
-    calls: Number(report?.calls ?? 0n),
-    incompleteCalls: Number(report?.incompleteCalls ?? 0n),
-    droppedRecords: Number(report?.droppedRecords ?? 0n),
-    spoolBytes: Number(report?.spoolBytes ?? 0n),
-    engines: (report?.engines ?? []).map((engine) => ({
-      url: engine.url,
-      healthy: engine.healthy,
-      canaryDone: engine.canaryDone,
-      canaryProblem: engine.canaryProblem,
-      streamsIds: engine.streamsIds,
-    })),
-  };
 }

@@ -1,11 +1,5 @@
-import {
-  create,
-  type DescMessage,
-  fromBinary,
-  type MessageInitShape,
-  toBinary,
-} from "@bufbuild/protobuf";
-import type { Generated, Insertable, Kysely, Transaction } from "kysely";
+import { fromBinary } from "@bufbuild/protobuf";
+import type { Kysely, Transaction } from "kysely";
 import type { Call } from "../../core/call.ts";
 import {
   type CallRecord,
@@ -14,6 +8,15 @@ import {
   TextBodySchema,
 } from "../../proto/gen/outrigger/v1/record_pb.ts";
 import type { Record as SpooledRecord } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
+import {
+  type CallTables,
+  type EventRow,
+  eventRow,
+  type NewRequest,
+  type RequestOutcome,
+  type RequestRow,
+  requestRow,
+} from "./call-tables.ts";
 import { type ExpandedRequest, expandCalls } from "./expand-calls.ts";
 import { expandText } from "./expand-text.ts";
 import type { Database } from "./open-database.ts";
@@ -39,8 +42,6 @@ export interface AppendResult {
   readonly newEventIds: readonly string[];
   readonly duplicates: number;
 }
-
-export type RequestOutcome = "delivered" | "undelivered" | "failed";
 
 /** Requests by how they ended; `delivered`, `undelivered` and `failed` exclude each other. */
 export interface CallCounts {
@@ -78,38 +79,6 @@ export interface CallStore {
   ackedSeq(spoolId: string): Promise<number>;
 }
 
-/** Columns of the call store; `record` is a CallRecord without its texts. */
-export type CallTables = {
-  store_identity: { store_id: string };
-  spool: { spool_id: string; acked_seq: number };
-  request: {
-    ordinal: Generated<number>;
-    request_id: string;
-    rollout_id: string;
-    attempt_id: string;
-    received_at_ms: number;
-    outcome: RequestOutcome;
-    /** Choices with complete ids. */
-    complete_count: number;
-    /** JSON array of the reasons of the other choices. */
-    incomplete_reasons: string;
-    record: Uint8Array;
-    request_text: Uint8Array | null;
-    response_text: Uint8Array | null;
-  };
-  event: {
-    ordinal: Generated<number>;
-    event_id: string;
-    rollout_id: string;
-    attempt_id: string;
-    event_type: string;
-    data_json: string;
-    at_ms: number;
-  };
-};
-
-type RequestRow = Insertable<CallTables["request"]>;
-type EventRow = Insertable<CallTables["event"]>;
 type Tables = Kysely<CallTables>;
 
 /** Rows per statement; SQLite takes 32,766 parameters. */
@@ -146,7 +115,7 @@ async function appendRecords(
   tables: Tables,
   batch: readonly ReceivedRecord[],
 ): Promise<AppendResult> {
-  const requests: { readonly row: RequestRow; readonly base: string }[] = [];
+  const requests: NewRequest[] = [];
   const events: EventRow[] = [];
   const lastSeqs = new Map<string, number>();
   for (const { spoolId, record } of batch) {
@@ -175,46 +144,10 @@ async function appendRecords(
   });
 }
 
-function requestRow(call: CallRecord): { row: RequestRow; base: string } {
-  const { requestText, responseText, ...rest } = call;
-  const incomplete = call.choices.filter((choice) => !choice.complete);
-  const row = {
-    request_id: call.requestId,
-    rollout_id: call.rolloutId,
-    attempt_id: call.attemptId,
-    received_at_ms: call.timing?.receivedAtMs ?? 0,
-    outcome: outcomeOf(call),
-    complete_count: call.choices.length - incomplete.length,
-    incomplete_reasons: JSON.stringify(
-      incomplete.map((choice) => choice.incompleteReason || "unspecified"),
-    ),
-    record: bytesOf(CallRecordSchema, rest),
-    request_text: requestText === undefined ? null : bytesOf(TextBodySchema, requestText),
-    response_text: responseText === undefined ? null : bytesOf(TextBodySchema, responseText),
-  };
-  return { row, base: call.prompt?.baseRequestId ?? "" };
-}
-
-function outcomeOf(call: CallRecord): RequestOutcome {
-  if (call.errorReason !== "") return "failed";
-  return call.delivered ? "delivered" : "undelivered";
-}
-
-function eventRow(event: StoredEvent): EventRow {
-  return {
-    event_id: event.eventId,
-    rollout_id: event.rolloutId,
-    attempt_id: event.attemptId,
-    event_type: event.eventType,
-    data_json: event.dataJson,
-    at_ms: event.atMs,
-  };
-}
-
 /** A record whose base the store lacks has no ids: counted as such from the start. */
 async function markMissingBases(
   tx: Transaction<CallTables>,
-  requests: readonly { readonly row: RequestRow; readonly base: string }[],
+  requests: readonly NewRequest[],
 ): Promise<void> {
   const known = new Set(requests.map(({ row }) => row.request_id));
   const asked = [...new Set(requests.map(({ base }) => base))].filter(
@@ -362,8 +295,4 @@ async function textOfRequest(
     request: expandText(chain.reverse()),
     response: response === null ? null : expandText([response]),
   };
-}
-
-function bytesOf<D extends DescMessage>(schema: D, value: MessageInitShape<D>): Uint8Array {
-  return Buffer.from(toBinary(schema, create(schema, value)));
 }

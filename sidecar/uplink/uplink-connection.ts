@@ -45,129 +45,154 @@ export interface ConnectionEnd {
   readonly isRefusal: boolean;
 }
 
-/** One stream to the controller, from the hello to its end. */
-export interface UplinkConnection {
-  readonly ended: Promise<ConnectionEnd>;
-  /** Sends a report if the stream has been welcomed. */
-  send(message: ConnectRequest["message"]): void;
-  /** There may be new records in the spool. */
-  wake(): void;
-}
-
 /**
- * Sends a hello, waits for the welcome, then sends the spool from the first unacknowledged record
- * on. The loop waits for: new records (`wake`), room in the window (an ack) and room in the
+ * One stream to the controller, from the hello to its end. Sends a hello, waits for the welcome,
+ * then sends the spool from the first unacknowledged record on.
+ *
+ * The sending loop waits for: new records (`wake`), room in the window (an ack) and room in the
  * transport (drain); each of them, and the end of the stream, goes through one wake-up.
  */
-export function openUplinkConnection(options: ConnectionOptions): UplinkConnection {
-  const { spool, signal } = options;
-  const windowBytes = options.windowBytes ?? 8 * 1024 ** 2;
-  const client = new Client(options.address, options.credentials, {
-    ...grpcChannelOptions,
-    // A fresh connection each time: the delay between attempts is ours, not the channel's.
-    "grpc.use_local_subchannel_pool": 1,
-  });
-  const stream = openStream(client, options.token);
-  const inFlight: { readonly seq: number; readonly bytes: number }[] = [];
-  let inFlightBytes = 0;
-  let isWelcomed = false;
-  let isEnded = false;
-  let isBlocked = false;
-  let wakeUp: (() => void) | undefined;
-  let finish: (end: ConnectionEnd) => void;
-  const ended = new Promise<ConnectionEnd>((resolve) => {
-    finish = resolve;
-  });
-  const wake = (): void => wakeUp?.();
-  const nextWake = (): Promise<void> =>
-    new Promise((resolve) => {
-      wakeUp = resolve;
+export class UplinkConnection {
+  readonly ended: Promise<ConnectionEnd>;
+  readonly #options: ConnectionOptions;
+  readonly #client: Client;
+  readonly #stream: ClientDuplexStream<UpMessage, ConnectResponse>;
+  readonly #welcomeTimer: NodeJS.Timeout;
+  readonly #onAbort = (): void => this.#end("closed");
+  /** Sent and not acknowledged, oldest first. */
+  readonly #inFlight: { readonly seq: number; readonly bytes: number }[] = [];
+  #inFlightBytes = 0;
+  #isWelcomed = false;
+  #isEnded = false;
+  #isBlocked = false;
+  #wakeUp: (() => void) | undefined;
+  #finish: (end: ConnectionEnd) => void = () => {};
+
+  constructor(options: ConnectionOptions) {
+    const { address, credentials, token, hello, signal, welcomeTimeoutMs = 10_000 } = options;
+    this.#options = options;
+    this.ended = new Promise((resolve) => {
+      this.#finish = resolve;
     });
-  const end = (reason: string, isRefusal = false): void => {
-    if (isEnded) return;
-    isEnded = true;
-    clearTimeout(welcomeTimer);
-    signal.removeEventListener("abort", onAbort);
-    stream.cancel();
-    client.close();
-    wake();
-    finish({ wasWelcomed: isWelcomed, reason, isRefusal });
-  };
-  const onAbort = (): void => end("closed");
-  const welcomeTimer = setTimeout(
-    () => end("no welcome from the controller"),
-    options.welcomeTimeoutMs ?? 10_000,
-  );
-  const write = (message: UpMessage): void => {
-    if (!stream.write(message)) isBlocked = true;
-  };
-  const onAck = (seq: number): void => {
-    while (inFlight.length > 0 && (inFlight[0]?.seq ?? 0) <= seq)
-      inFlightBytes -= inFlight.shift()?.bytes ?? 0;
-    spool.acknowledge(seq);
-    options.onAcked();
-    wake();
-  };
+    this.#client = new Client(address, credentials, {
+      ...grpcChannelOptions,
+      // A fresh connection each time: the delay between attempts is ours, not the channel's.
+      "grpc.use_local_subchannel_pool": 1,
+    });
+    this.#stream = openStream(this.#client, token);
+    this.#welcomeTimer = setTimeout(
+      () => this.#end("no welcome from the controller"),
+      welcomeTimeoutMs,
+    );
+    this.#listen();
+    signal.addEventListener("abort", this.#onAbort, { once: true });
+    if (signal.aborted) this.#onAbort();
+    else this.#write(create(ConnectRequestSchema, { message: { case: "hello", value: hello } }));
+  }
+
+  /** Sends a report if the stream has been welcomed. */
+  send(message: ConnectRequest["message"]): void {
+    if (this.#isWelcomed && !this.#isEnded) this.#write(create(ConnectRequestSchema, { message }));
+  }
+
+  /** There may be new records in the spool. */
+  wake(): void {
+    this.#wakeUp?.();
+  }
+
+  #listen(): void {
+    this.#stream.on("drain", () => {
+      this.#isBlocked = false;
+      this.wake();
+    });
+    this.#stream.on("data", ({ message }: ConnectResponse) => this.#take(message));
+    this.#stream.on("error", (error: ServiceError) => {
+      const reason = `${status[error.code] ?? error.code}: ${error.details}`;
+      this.#end(reason, refusals.has(error.code));
+    });
+    this.#stream.on("end", () => this.#end("the controller closed the stream"));
+  }
+
+  #take(message: ConnectResponse["message"]): void {
+    if (this.#isEnded) return;
+    if (message.case === "ack") this.#onAck(Number(message.value.seq));
+    else if (message.case !== "welcome") this.#options.onCommand(message);
+    else {
+      clearTimeout(this.#welcomeTimer);
+      this.#isWelcomed = true;
+      this.#options.onWelcome(message.value);
+      this.#sendRecords().catch((error: Error) =>
+        this.#end(`the spool cannot be read: ${error.message}`),
+      );
+    }
+  }
+
+  #onAck(seq: number): void {
+    while (this.#inFlight.length > 0 && (this.#inFlight[0]?.seq ?? 0) <= seq)
+      this.#inFlightBytes -= this.#inFlight.shift()?.bytes ?? 0;
+    this.#options.spool.acknowledge(seq);
+    this.#options.onAcked();
+    this.wake();
+  }
 
   /** Consumes the spool, produces records on the stream. */
-  const sendRecords = async (): Promise<void> => {
+  async #sendRecords(): Promise<void> {
+    const { spool } = this.#options;
     let nextSeq = spool.ackedSeq + 1;
-    while (!isEnded) {
-      if (nextSeq > spool.lastSeq) {
-        await nextWake();
-        continue;
-      }
+    while (!this.#isEnded) {
+      const { lastSeq } = spool;
       const frames = await spool.readFrom(nextSeq);
       for (const { seq, payload } of frames) {
-        while (!isEnded && (isBlocked || (inFlightBytes > 0 && inFlightBytes >= windowBytes)))
-          await nextWake();
-        if (isEnded) return;
-        inFlight.push({ seq, bytes: payload.length });
-        inFlightBytes += payload.length;
-        write({ recordBytes: payload });
+        while (!this.#isEnded && !this.#hasRoom()) await this.#nextWake();
+        if (this.#isEnded) return;
+        this.#inFlight.push({ seq, bytes: payload.length });
+        this.#inFlightBytes += payload.length;
+        this.#write({ recordBytes: payload });
         nextSeq = seq + 1;
       }
-      // The rest of the last segment could not be read: there is nothing to send from it.
-      if (frames.length === 0) nextSeq = spool.lastSeq + 1;
+      if (frames.length > 0) continue;
+      // What was there before the read and was not found is damaged; what came during it was not
+      // looked for.
+      if (nextSeq <= lastSeq) nextSeq = lastSeq + 1;
+      else if (nextSeq > spool.lastSeq && !this.#isEnded) await this.#nextWake();
     }
-  };
+  }
 
-  stream.on("drain", () => {
-    isBlocked = false;
-    wake();
-  });
-  stream.on("data", ({ message }: ConnectResponse) => {
-    if (isEnded) return;
-    if (message.case === "welcome") {
-      clearTimeout(welcomeTimer);
-      isWelcomed = true;
-      options.onWelcome(message.value);
-      sendRecords().catch((error: Error) => end(`the spool cannot be read: ${error.message}`));
-    } else if (message.case === "ack") onAck(Number(message.value.seq));
-    else options.onCommand(message);
-  });
-  stream.on("error", (error: ServiceError) => {
-    const isRefusal = [
-      status.UNAUTHENTICATED,
-      status.PERMISSION_DENIED,
-      status.FAILED_PRECONDITION,
-      status.UNIMPLEMENTED,
-    ].includes(error.code);
-    end(`${status[error.code] ?? error.code}: ${error.details}`, isRefusal);
-  });
-  stream.on("end", () => end("the controller closed the stream"));
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) onAbort();
-  else write(create(ConnectRequestSchema, { message: { case: "hello", value: options.hello } }));
+  /** A record larger than the window goes alone. */
+  #hasRoom(): boolean {
+    const { windowBytes = 8 * 1024 ** 2 } = this.#options;
+    return !this.#isBlocked && (this.#inFlightBytes === 0 || this.#inFlightBytes < windowBytes);
+  }
 
-  return {
-    ended,
-    wake,
-    send: (message) => {
-      if (isWelcomed && !isEnded) write(create(ConnectRequestSchema, { message }));
-    },
-  };
+  #nextWake(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wakeUp = resolve;
+    });
+  }
+
+  #write(message: UpMessage): void {
+    if (!this.#stream.write(message)) this.#isBlocked = true;
+  }
+
+  #end(reason: string, isRefusal = false): void {
+    if (this.#isEnded) return;
+    this.#isEnded = true;
+    clearTimeout(this.#welcomeTimer);
+    this.#options.signal.removeEventListener("abort", this.#onAbort);
+    this.#stream.cancel();
+    this.#client.close();
+    this.wake();
+    this.#finish({ wasWelcomed: this.#isWelcomed, reason, isRefusal });
+  }
 }
+
+/** Statuses by which a controller says that trying again at once is of no use. */
+const refusals: ReadonlySet<status> = new Set([
+  status.UNAUTHENTICATED,
+  status.PERMISSION_DENIED,
+  status.FAILED_PRECONDITION,
+  status.UNIMPLEMENTED,
+]);
 
 function openStream(client: Client, token: string): ClientDuplexStream<UpMessage, ConnectResponse> {
   const metadata = new Metadata();

@@ -26,11 +26,7 @@ import { createLostRecords } from "./lost-records.ts";
 import { reconnectDelayMs } from "./reconnect-delay.ts";
 import { type CapturedText, createRecordEncoder } from "./record-encoder.ts";
 import { openSpool, type Spool, type SpoolRefusal } from "./spool.ts";
-import {
-  type ConnectionEnd,
-  openUplinkConnection,
-  type UplinkConnection,
-} from "./uplink-connection.ts";
+import { type ConnectionEnd, UplinkConnection } from "./uplink-connection.ts";
 import { openWelcomeCache, type WelcomeCache } from "./welcome-cache.ts";
 
 /** What the controller says. Called in order, never while `openUplink` runs. Must not throw. */
@@ -324,7 +320,7 @@ class SpoolingUplink implements Uplink {
 
   async #connectOnce(signal: AbortSignal): Promise<ConnectionEnd> {
     const { controllerAddress, credentials, token, hello, log, handlers } = this.#options;
-    const connection = openUplinkConnection({
+    const connection = new UplinkConnection({
       address: controllerAddress,
       credentials: credentials ?? grpcCredentials.createInsecure(),
       token: token(),

@@ -195,6 +195,23 @@ describe("records", () => {
     expect(ingest.stats().commits).toBeLessThan(50);
   });
 
+  it("made one at a time on an idle connection arrive each", async () => {
+    const committed = journal();
+    await startController({
+      maxBatchDelayMs: 1,
+      onCommitted: ({ newRequestIds }) => newRequestIds.forEach((id) => committed.add(id)),
+    });
+    const { uplink, heard } = await startSidecar("a");
+    await heard.until(isWelcome);
+    for (let i = 0; i < 30; i += 1) {
+      uplink.record(trajectoryCall("a", i));
+      // Every third one comes while the one before is on its way.
+      if (i % 3 !== 0) await committed.until(([id]) => id === `a-${i}`);
+    }
+    await uplink.close(10_000);
+    expect((await store.callCounts()).requests).toBe(30);
+  });
+
   it("are held back while the store is slow, and not acknowledged before it has them", async () => {
     let go: () => void = () => {};
     const slow = new Promise<void>((resolve) => {

@@ -9,12 +9,17 @@ import { signCapability } from "../../../runtime/capability-token.ts";
 import { loadOrCreateTokenKeys } from "../../../runtime/capability-token-keys.ts";
 import { sleep } from "../../../runtime/sleep.ts";
 import { watchParent } from "../../../runtime/watch-parent.ts";
-import { openUplink } from "../../../sidecar/uplink/uplink.ts";
+import { openUplink, type Uplink } from "../../../sidecar/uplink/uplink.ts";
 import { silentLog as log, trajectoryCall } from "../../contract/record-path-fixtures.ts";
 
 /** At once, whatever becomes of this process afterwards. */
 const say = (line: string): void => void writeSync(1, `${line}\n`);
 watchParent(() => process.exit(0));
+
+/** Waits a little for the controller: records are made while it is there and while it is not. */
+async function keepPace(uplink: Uplink): Promise<void> {
+  for (let i = 0; i < 20 && uplink.status().unackedRecords > 100; i += 1) await sleep(1);
+}
 
 async function runSidecar(
   port: number,
@@ -44,7 +49,7 @@ async function runSidecar(
   for (let i = first; i < first + count; i += 1) {
     const outcome = uplink.record(trajectoryCall(name, i));
     say(outcome.kept ? `${i}` : `dropped ${outcome.reason}`);
-    if (i % 20 === 0) await sleep(1);
+    if (i % 20 === 0) await keepPace(uplink);
   }
   say("recorded");
   await uplink.close(120_000);
