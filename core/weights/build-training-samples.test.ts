@@ -122,6 +122,7 @@ describe("buildTrainingSamples", () => {
     });
     const dropped = buildTrainingSamples(groups, { ...grpo, dropsZeroSignalGroups: true });
     expect(dropped).toMatchObject({ trainedRollouts: 2, zeroSignalGroups: 1, droppedGroups: 1 });
+    expect(dropped.samples.map((sample) => sample.groupId)).toEqual(["g", "g"]);
     expect(dropped.samples[0]?.weights[1]).toBeCloseTo(1 / 6, 6);
   });
 
