@@ -6,10 +6,12 @@ import type { Kernels } from "../kernels.ts";
 import { addEmbeddingGradient, addInto, type ParameterStore } from "../parameter-store.ts";
 import { type RopeTable, ropeTable } from "../rope-table.ts";
 import type { PaddedBatch } from "../row-batches.ts";
+import { backwardGraph, gradientOutput } from "./backward-graph.ts";
+import { forwardGraph } from "./forward-graph.ts";
 import { type OrtSession, type OrtSessionOptions, openOrtSession } from "./ort-session.ts";
+import { savedShapes } from "./saved-shapes.ts";
 import { createScratchPool, type ScratchPool } from "./scratch-pool.ts";
 import { type Feeds, f32, i32, parameterFeeds } from "./tensors.ts";
-import { backwardGraph, forwardGraph, gradientOutput, savedShapes } from "./train-graphs.ts";
 
 /** Opens each graph's session when it is first needed. */
 function createSessions(config: ModelConfig, options: OrtSessionOptions) {
