@@ -143,19 +143,19 @@ async function openServed(
     port: 0,
     log: openLog({ level: "error", process: "bench" }),
   });
-  const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
   let salt = 0;
   return {
     run: async (rounds) => {
+      const agent = new Agent({ keepAlive: true, maxSockets: concurrency });
       let left = concurrency * rounds;
       const worker = async (): Promise<void> => {
         // New prompts each time, so that no cached prefix helps.
         while (left-- > 0) await stream(`${server.url}/completions`, promptOf(salt++), agent);
       };
       await Promise.all(Array.from({ length: concurrency }, worker));
+      agent.destroy();
     },
     close: async () => {
-      agent.destroy();
       server.destroy();
       await engine.destroy();
     },
