@@ -121,7 +121,7 @@ describe("event streams", () => {
 
   it("finds one in the tokens beside logprobs of a whole response", () => {
     const secret = secrets["hugging-face-token"] as string;
-    const content = [...secret].map((token) => ({ token, logprob: -0.5 }));
+    const content = secret.split("").map((token) => ({ token, logprob: -0.5 }));
     const body = JSON.stringify({ choices: [{ index: 0, logprobs: { content } }] });
     expect(redact(body)).not.toContain(JSON.stringify(secret[0]) + ',"logprob":-0.5},{"token":"f"');
     expect(redact(body)).toContain("[redacted:hugging-face-token]");

@@ -21,7 +21,7 @@ import { createTextBases, encodeText } from "./text-bases.ts";
 export interface EncodedCall {
   readonly record: CallRecord;
   /** To be called once the record is in the spool: only then may later ones refer to it. */
-  remember(): void;
+  readonly remember: () => void;
 }
 
 /** Redacted bodies, where text is captured. */

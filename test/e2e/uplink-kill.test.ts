@@ -24,11 +24,8 @@ class Child {
   #isClosed = false;
   #onChange: (() => void) | undefined;
 
-  constructor(...args: (string | number)[]) {
-    const [script, ...rest] = args.map(String);
-    this.process = spawn(process.execPath, [join(scripts, `${script}.js`), ...rest], {
-      stdio: ["pipe", "pipe", "inherit"],
-    });
+  constructor(started: ChildProcess) {
+    this.process = started;
     const reader = createInterface({ input: this.process.stdout as NodeJS.ReadableStream });
     reader.on("line", (line) => {
       this.lines.push(line);
@@ -81,6 +78,24 @@ beforeAll(async () => {
   });
 });
 
+function start(script: string, ...args: (string | number)[]): Child {
+  return startLimited("unlimited", script, ...args);
+}
+
+/** A child that cannot write a file longer than `fileKiB`: the kernel refuses it like a full disk. */
+function startLimited(
+  fileKiB: number | "unlimited",
+  script: string,
+  ...args: (string | number)[]
+): Child {
+  const command = [process.execPath, join(scripts, `${script}.js`), ...args.map(String)];
+  return new Child(
+    spawn("bash", ["-c", `ulimit -f ${fileKiB}; exec "$@"`, "bash", ...command], {
+      stdio: ["pipe", "pipe", "inherit"],
+    }),
+  );
+}
+
 const children: Child[] = [];
 let directory: ReturnType<typeof temporaryDirectory>;
 beforeEach(() => {
@@ -97,7 +112,7 @@ const isAtLeast =
     Number(line) >= count;
 
 async function startController(port = 0): Promise<{ child: Child; port: number }> {
-  const child = new Child("controller", port, directory.path);
+  const child = start("controller", port, directory.path);
   const line = await child.line((l) => l.startsWith("port "));
   return { child, port: Number(line.slice(5)) };
 }
@@ -127,7 +142,7 @@ describe("kill -9 of the writer of a spool", () => {
     const path = join(directory.path, "spool");
     let last = 0;
     for (let round = 0; round < 5; round += 1) {
-      const writer = new Child("spool", path, 10 + Math.floor(random() * 5000));
+      const writer = start("spool", path, 10 + Math.floor(random() * 5000));
       expect(await writer.line((l) => l.startsWith("open"))).toBe(`open ${last}`);
       await writer.line(isAtLeast(last + 1 + Math.floor(random() * 400)));
       const said = (await writer.kill()).slice(1).map(Number);
@@ -148,13 +163,30 @@ describe("kill -9 of the writer of a spool", () => {
   });
 });
 
+describe("a disk that becomes full in the middle of a record", () => {
+  it("is a typed outcome; what was kept before is whole, and what comes after it too", async () => {
+    const path = join(directory.path, "spool");
+    const writer = startLimited(10, "spool", path, 3000);
+    expect(await writer.line((l) => l.startsWith("dropped"))).toBe("dropped disk-full");
+    const kept = (await writer.kill()).map(Number).filter((n) => n > 0);
+    expect(kept).toEqual([1, 2, 3]);
+    const spool = openSpool({ directory: path, log: silentLog, maxTailBytes: 0 });
+    expect(spool.append((seq) => Buffer.from(`${seq}`))).toEqual({ kept: true, seq: 4 });
+    const found = [...(await spool.readFrom(1)), ...(await spool.readFrom(4))];
+    expect(found.map((f) => Number.parseInt(Buffer.from(f.payload).toString(), 10))).toEqual([
+      1, 2, 3, 4,
+    ]);
+    spool.close();
+  });
+});
+
 describe("kill -9 along the record path", () => {
   it("of the controller, between commit and ack too: every call arrives once", async () => {
     const count = 2000;
     const random = seededRandom(5);
     let controller = await startController();
     const { port } = controller;
-    const sidecar = new Child("sidecar", port, directory.path, "a", 0, count);
+    const sidecar = start("sidecar", port, directory.path, "a", 0, count);
     for (let at = 300; at < count; at += 300 + Math.floor(random() * 600)) {
       await sidecar.line(isAtLeast(at));
       await controller.child.kill();
@@ -170,13 +202,13 @@ describe("kill -9 along the record path", () => {
     const { child, port } = await startController();
     let next = 0;
     for (let round = 0; round < 3; round += 1) {
-      const sidecar = new Child("sidecar", port, directory.path, "b", next, 100_000);
+      const sidecar = start("sidecar", port, directory.path, "b", next, 100_000);
       await sidecar.line(isAtLeast(next + 1 + Math.floor(random() * 300)));
       const lines = await sidecar.kill();
       // The call after the last one said may have been kept too: recorded again, it is a duplicate.
       next = Number(lines.at(-1)) + 1;
     }
-    const last = new Child("sidecar", port, directory.path, "b", next, 50);
+    const last = start("sidecar", port, directory.path, "b", next, 50);
     expect(await last.line((l) => l.startsWith("closed"))).toBe("closed 0");
     await child.kill();
     await expectAllStored("b", next + 50);
@@ -185,13 +217,14 @@ describe("kill -9 along the record path", () => {
   it("controller away for long and the sidecar restarted in between: every call arrives once", async () => {
     const controller = await startController();
     const { port } = controller;
-    const first = new Child("sidecar", port, directory.path, "c", 0, 300);
+    const first = start("sidecar", port, directory.path, "c", 0, 300);
     await first.line(isAtLeast(100));
     await controller.child.kill();
     await first.line((l) => l === "recorded");
     await first.kill();
-    const second = new Child("sidecar", port, directory.path, "c", 300, 300);
+    const second = start("sidecar", port, directory.path, "c", 300, 300);
     await second.line((l) => l === "recorded");
+    // Long enough for the backoff to reach its limit only when asked for.
     await new Promise((resolve) => setTimeout(resolve, Number(process.env.OUTAGE_MS ?? 0)));
     const back = await startController(port);
     expect(await second.line((l) => l.startsWith("closed"))).toBe("closed 0");
