@@ -1,20 +1,25 @@
-import { appendFileSync, readFileSync } from "node:fs";
+import { appendFileSync } from "node:fs";
 import { join } from "node:path";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import { encodeScheduleEvent } from "../core/scheduling/schedule-event.ts";
 import type { BackendDescription, TrainerBackend } from "../core/trainer-backend.ts";
 import type { Logger } from "../runtime/log.ts";
 import { sleep } from "../runtime/sleep.ts";
+import { checkBackend, checkEngine } from "./check-engine.ts";
 import type { Experiment } from "./experiment/load-experiment.ts";
 import type { Task } from "./experiment/read-tasks.ts";
-import { type Grader, openVerifier } from "./grading/grader.ts";
 import { type Controller, openController, wideCapability } from "./open-controller.ts";
 import type { RunResult } from "./report/build-result.ts";
 import { collectResult } from "./report/collect-result.ts";
+import {
+  type AttemptProcesses,
+  type LocalAttempts,
+  openLocalAttempts,
+} from "./rollouts/open-local-attempts.ts";
 import { RolloutDispatcher } from "./rollouts/rollout-dispatcher.ts";
-import { type AttemptContext, runAttempt } from "./rollouts/run-attempt.ts";
 import { type RunDirectory, writeAtomically } from "./run-directory.ts";
-import { plainVariables, runIdVariable } from "./runners/harness-environment.ts";
+import { type ChildNotes, childNotes } from "./runners/child-notes.ts";
+import { runIdVariable } from "./runners/harness-environment.ts";
 import { killLeftovers } from "./runners/kill-leftovers.ts";
 import type { ProcessIdentity } from "./runners/process-identity.ts";
 import { createChangeSignal } from "./scheduler/change-signal.ts";
@@ -24,14 +29,8 @@ import type { RunObserver } from "./scheduler/run-observer.ts";
 import { TrainingRun } from "./scheduler/training-run.ts";
 
 /** The processes beside the controller; who starts them knows what they are. */
-export interface RunProcesses {
+export interface RunProcesses extends AttemptProcesses {
   readonly backend: TrainerBackend;
-  readonly sidecarUrl: string;
-  /** Resolves when the backend's process answers (again). */
-  backendReady(): Promise<void>;
-  sidecarReady(): Promise<void>;
-  /** Which of them were not up at some time since then, ms since the epoch. */
-  crashedSince(ms: number): ReadonlySet<"sidecar" | "backend">;
   close(): Promise<void>;
 }
 
@@ -43,7 +42,7 @@ export interface ProcessRequest {
   /** Capability of scope `sidecar`. */
   readonly sidecarToken: string;
   readonly environment: Readonly<Record<string, string>>;
-  noteProcess(name: string, identity: ProcessIdentity): void;
+  readonly noteProcess: (name: string, identity: ProcessIdentity) => void;
   /** A process that cannot be kept running. */
   readonly onGivenUp: (error: OutriggerError) => void;
 }
@@ -65,11 +64,8 @@ export interface RunExperimentOptions {
 }
 
 const leaseMs = 60_000;
-const settleLimitMs = 60_000;
 /** How long running attempts may go on after the first Ctrl-C. */
 const drainMs = 20_000;
-const engineCheckMs = 60_000;
-const checkPollMs = 20;
 
 /**
  * One session of a run, from wherever the directory says it stands to its end: stores, processes,
@@ -165,7 +161,7 @@ async function openSession(options: RunExperimentOptions, children: ChildNotes):
     }
   };
   let processes: RunProcesses | undefined;
-  let verifier: Grader | undefined;
+  let attempts: LocalAttempts | undefined;
   try {
     await requeueLost(controller, experiment, now());
     writeAtomically(
@@ -196,10 +192,17 @@ async function openSession(options: RunExperimentOptions, children: ChildNotes):
     const description = await backend.describe(options.signal);
     options.onBackend(description);
     checkBackend(experiment, description);
-    verifier = openExperimentVerifier(options);
-    const attempts = attemptContext(options, controller, started, verifier, (tokens) =>
-      late.training?.callsArrived(tokens),
-    );
+    attempts = openLocalAttempts({
+      runId,
+      experiment,
+      controller,
+      processes,
+      directory: directory.path,
+      environment: options.environment,
+      now,
+      onTokens: (tokens) => late.training?.callsArrived(tokens),
+    });
+    const opened = { attempts, processes };
     const dispatcher = new RolloutDispatcher({
       store: controller.rollouts,
       policy: experiment.failurePolicy,
@@ -209,7 +212,7 @@ async function openSession(options: RunExperimentOptions, children: ChildNotes):
       directory: join(directory.path, "rollouts"),
       log,
       now,
-      runAttempt: (...attempt) => runAttempt(attempts, ...attempt),
+      runAttempt: attempts.run,
       onChanged: (rolloutId) => void tellTraining(rolloutId),
       onFatal: (error) => late.training?.fail(error),
     });
@@ -241,14 +244,14 @@ async function openSession(options: RunExperimentOptions, children: ChildNotes):
       dispatcher,
       training,
       close: async () => {
-        await verifier?.close();
+        await opened.attempts.close();
         await backend.close();
-        await started.close();
+        await opened.processes.close();
         await controller.close();
       },
     };
   } catch (error) {
-    await verifier?.close();
+    await attempts?.close();
     await processes?.backend.close();
     await processes?.close();
     await controller.close();
@@ -259,7 +262,7 @@ async function openSession(options: RunExperimentOptions, children: ChildNotes):
 async function train(session: Session, options: RunExperimentOptions): Promise<void> {
   const { training } = session;
   await training.prepare();
-  await checkEngine(session, options);
+  await checkEngine(session.controller.ingest, session.backend, options);
   await training.run(options.signal);
 }
 
@@ -278,136 +281,6 @@ async function requeueLost(
       nowMs,
     );
   }
-}
-
-function checkBackend(experiment: Experiment, description: BackendDescription): void {
-  const { loss, correction, klCoefficient } = experiment.algorithm;
-  const problems = [
-    ...(description.losses.includes(loss.kind) ? [] : [`algorithm.loss.kind ${loss.kind}`]),
-    ...(description.corrections.includes(correction.kind)
-      ? []
-      : [`algorithm.correction.kind ${correction.kind}`]),
-    ...(klCoefficient > 0 && !description.supportsKl ? ["algorithm.klCoefficient above 0"] : []),
-  ];
-  if (problems.length === 0) return;
-  throw new OutriggerError(
-    "backend-cannot",
-    `the ${description.kind} backend does not support ${problems.join(", ")}`,
-    {
-      origin: "user",
-      hint: `It knows the losses ${description.losses.join(", ")} and the corrections ${description.corrections.join(", ")}.`,
-    },
-  );
-}
-
-/** Refuses to train when the engine, asked through the sidecar, gives no token ids or logprobs. */
-async function checkEngine(
-  { controller, backend }: Session,
-  { observer, signal, now }: RunExperimentOptions,
-): Promise<void> {
-  const deadline = now() + engineCheckMs;
-  await controller.ingest.waitForSidecars(1, signal);
-  const urls = new Set((await backend.policyEndpoints(signal)).map((endpoint) => endpoint.url));
-  for (;;) {
-    // A sidecar that has just started may still name the engine of an earlier session.
-    const engines = controller.ingest
-      .sidecars()
-      .flatMap((sidecar) => sidecar.engines)
-      .filter((engine) => urls.has(engine.url));
-    const bad = engines.find((engine) => engine.canaryDone && engine.canaryProblem !== "");
-    if (bad !== undefined) {
-      throw new OutriggerError(
-        "engine-unusable",
-        `the engine ${bad.url} cannot be trained with: ${bad.canaryProblem}`,
-        {
-          origin: "engine",
-          hint: "It must return token ids and logprobs (return_token_ids); see docs/experiments.md.",
-        },
-      );
-    }
-    if (engines.length > 0 && engines.every((engine) => engine.canaryDone)) return;
-    if (now() > deadline) {
-      observer.warning("the engine's start-up check gave no answer; incomplete calls are counted");
-      return;
-    }
-    await sleep(checkPollMs, signal);
-    if (signal.aborted) throw signal.reason;
-  }
-}
-
-function openExperimentVerifier({
-  experiment,
-  environment,
-  directory,
-}: RunExperimentOptions): Grader | undefined {
-  if (!("verifier" in experiment.reward)) return undefined;
-  const { verifier } = experiment.reward;
-  const plain = Object.fromEntries(
-    plainVariables.flatMap((name) => {
-      const value = environment[name];
-      return value === undefined ? [] : [[name, value]];
-    }),
-  );
-  return openVerifier({
-    ...verifier,
-    environment: {
-      ...plain,
-      ...verifier.environment,
-      [runIdVariable]: directory.identity.runId,
-    },
-    cwd: directory.path,
-  });
-}
-
-function attemptContext(
-  options: RunExperimentOptions,
-  controller: Controller,
-  processes: RunProcesses,
-  verifier: Grader | undefined,
-  onTokens: (tokens: number) => void,
-): AttemptContext {
-  const { experiment, directory, now } = options;
-  const { harness } = experiment;
-  return {
-    runId: directory.identity.runId,
-    experiment,
-    calls: controller.calls,
-    verifier,
-    whenReady: async () => {
-      await processes.backendReady();
-      await processes.sidecarReady();
-    },
-    settleRecords: async (signal) => {
-      await processes.sidecarReady();
-      return controller.ingest.settle({ timeoutMs: settleLimitMs, signal });
-    },
-    signTokens: async ({ rolloutId, mode }, attemptId) => {
-      const target = {
-        rolloutId,
-        attemptId,
-        mode,
-        expiresAtMs: now() + harness.timeoutMs + leaseMs,
-      };
-      return {
-        call: await controller.sign({
-          ...target,
-          scopes: harness.mayReward ? ["call", "event", "reward"] : ["call"],
-        }),
-        reward: await controller.sign({
-          ...target,
-          scopes: ["reward", "event"],
-          expiresAtMs: target.expiresAtMs + 3_600_000,
-        }),
-      };
-    },
-    endpoints: () => ({ sidecarUrl: processes.sidecarUrl, model: "policy" }),
-    apiUrl: controller.apiUrl,
-    crashedSince: (ms) => processes.crashedSince(ms),
-    inherited: options.environment,
-    now,
-    onCalls: (calls) =>
-      onTokens(calls.reduce((sum, call) => sum + (call.responseIds?.length ?? 0), 0)),
-  };
 }
 
 /** Stops starting things; lets what runs end for so long; then ends it. */
@@ -437,31 +310,6 @@ function stopped(directory: string): OutriggerError {
     origin: "user",
     hint: `Go on with: outrigger run EXPERIMENT --resume --out ${directory}`,
   });
-}
-
-interface ChildNotes {
-  /** By an earlier session. */
-  readonly noted: readonly ProcessIdentity[];
-  note(name: string, identity: ProcessIdentity): void;
-}
-
-function childNotes(file: string): ChildNotes {
-  let noted: ProcessIdentity[] = [];
-  try {
-    noted = Object.values(
-      JSON.parse(readFileSync(file, "utf8")) as Record<string, ProcessIdentity>,
-    );
-  } catch {
-    // A new run.
-  }
-  const present: Record<string, ProcessIdentity> = {};
-  return {
-    noted,
-    note: (name, identity) => {
-      present[name] = identity;
-      writeAtomically(file, JSON.stringify(present));
-    },
-  };
 }
 
 /** Adds this session to the run's wall time, also when it is killed (to the last tick). */
