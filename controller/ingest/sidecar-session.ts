@@ -50,6 +50,11 @@ export class SidecarSession {
   #hello: Hello | undefined;
   #isEnded = false;
   #ackSeq = 0;
+  /**
+   * Stored of this spool before the stream began. Never acknowledged as such: a spool that lost its
+   * end with its machine gives numbers out again.
+   */
+  #storedSeq = 0;
   #isAckDue = false;
   /** By flush id: the sequence number to wait for, undefined until the sidecar has said it. */
   readonly #flushes = new Map<string, number | undefined>();
@@ -118,7 +123,7 @@ export class SidecarSession {
   /** Everything that was spooled when the sidecar answered is durable here. */
   isFlushed(flushId: string): boolean {
     const lastSeq = this.#flushes.get(flushId);
-    return lastSeq !== undefined && this.#ackSeq >= lastSeq;
+    return lastSeq !== undefined && Math.max(this.#ackSeq, this.#storedSeq) >= lastSeq;
   }
 
   forgetFlush(flushId: string): void {
@@ -187,7 +192,7 @@ export class SidecarSession {
       });
     this.#hello = hello;
     const welcome = await this.#handlers.onHello(this, hello);
-    if (welcome.case === "welcome") this.#ackSeq = Number(welcome.value.ackedSeq);
+    if (welcome.case === "welcome") this.#storedSeq = Number(welcome.value.ackedSeq);
     this.send(welcome);
   }
 

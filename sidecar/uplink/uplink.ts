@@ -1,7 +1,5 @@
-import { randomUUID } from "node:crypto";
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { type ChannelCredentials, credentials as grpcCredentials } from "@grpc/grpc-js";
-import { EventRecordSchema } from "../../proto/gen/outrigger/v1/record_pb.ts";
 import {
   type BindingUpdate,
   type ConnectRequest,
@@ -12,20 +10,15 @@ import {
   GateReportSchema,
   HelloSchema,
   type PolicyUpdate,
-  RecordSchema,
   SidecarReportSchema,
-  type Record as SpooledRecord,
   type Welcome,
 } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { Logger } from "../../runtime/log.ts";
 import { sleep } from "../../runtime/sleep.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
-import { compileOperatorRules } from "../redaction/operator-rules.ts";
-import { createRedactor, type Redactor } from "../redaction/redactor.ts";
-import { createLostRecords } from "./lost-records.ts";
 import { reconnectDelayMs } from "./reconnect-delay.ts";
-import { type CapturedText, createRecordEncoder } from "./record-encoder.ts";
-import { openSpool, type Spool, type SpoolRefusal } from "./spool.ts";
+import { type RecordOutcome, RecordWriter, type SidecarEvent } from "./record-writer.ts";
+import { openSpool, type Spool } from "./spool.ts";
 import { type ConnectionEnd, UplinkConnection } from "./uplink-connection.ts";
 import { openWelcomeCache, type WelcomeCache } from "./welcome-cache.ts";
 
@@ -65,11 +58,6 @@ export interface UplinkOptions {
   readonly random?: () => number;
 }
 
-/** Whether a record is safe on disk; where it is not, it is lost, counted and logged. */
-export type RecordOutcome =
-  | { readonly kept: true }
-  | { readonly kept: false; readonly reason: SpoolRefusal };
-
 export interface GateReportInput {
   readonly commandId: string;
   readonly paused: boolean;
@@ -84,17 +72,6 @@ export interface SidecarReportInput {
   readonly incompleteCalls: number;
   readonly inFlight: number;
   readonly engines: readonly EngineHealth[];
-}
-
-/** Something other than a call: a reward or an event posted by the harness, a refused identity. */
-export interface SidecarEvent {
-  /** Unique in the world: the idempotency key. */
-  readonly eventId: string;
-  readonly rolloutId: string;
-  readonly attemptId: string;
-  readonly eventType: string;
-  readonly dataJson: string;
-  readonly atMs: number;
 }
 
 export interface UplinkStatus {
@@ -129,13 +106,12 @@ const protocolVersion = 1;
  * background, for as long as it takes.
  */
 export function openUplink(options: UplinkOptions): Uplink {
-  const lost = createLostRecords();
   const spool = openSpool({
     directory: options.spoolDir,
     log: options.log,
     ...(options.spoolMaxBytes !== undefined && { maxBytes: options.spoolMaxBytes }),
   });
-  return new SpoolingUplink(options, spool, openWelcomeCache(options.spoolDir, options.log), lost);
+  return new SpoolingUplink(options, spool, openWelcomeCache(options.spoolDir, options.log));
 }
 
 /**
@@ -147,14 +123,9 @@ class SpoolingUplink implements Uplink {
   readonly #options: UplinkOptions;
   readonly #spool: Spool;
   readonly #cache: WelcomeCache;
-  readonly #lost: ReturnType<typeof createLostRecords>;
-  readonly #encoder = createRecordEncoder();
+  readonly #writer: RecordWriter;
   readonly #stop = new AbortController();
   readonly #loop: Promise<void>;
-  readonly #eventRedactor = createRedactor();
-  /** Undefined while text is not captured. */
-  #redactor: Redactor | undefined;
-  #settingsCount = 0;
   #connection: UplinkConnection | undefined;
   #isConnected = false;
   #hasPressure = false;
@@ -163,38 +134,21 @@ class SpoolingUplink implements Uplink {
   #sidecarReport: SidecarReportInput | undefined;
   #onProgress: (() => void) | undefined;
 
-  constructor(
-    options: UplinkOptions,
-    spool: Spool,
-    cache: WelcomeCache,
-    lost: ReturnType<typeof createLostRecords>,
-  ) {
+  constructor(options: UplinkOptions, spool: Spool, cache: WelcomeCache) {
     this.#options = options;
     this.#spool = spool;
     this.#cache = cache;
-    this.#lost = lost;
+    this.#writer = new RecordWriter(spool, options.log, options.now ?? Date.now);
     spool.onAppend(() => this.#connection?.wake());
     this.#loop = this.#connectForever();
   }
 
   record(call: FinishedCall): RecordOutcome {
-    try {
-      const encoded = this.#encoder.encode(call, this.#redactedText(call));
-      const outcome = this.#append({ case: "call", value: encoded.record }, false);
-      if (outcome.kept) encoded.remember();
-      return outcome;
-    } catch (error) {
-      // A defect here must not reach the harness's call.
-      this.#options.log.error({ err: error, requestId: call.requestId }, "a call was not recorded");
-      this.#lost.add({ ...call, reason: "spool-io-error" });
-      return { kept: false, reason: "spool-io-error" };
-    }
+    return this.#writer.record(call);
   }
 
   event(event: SidecarEvent): RecordOutcome {
-    const dataJson = (this.#redactor ?? this.#eventRedactor).redactText(event.dataJson);
-    const value = create(EventRecordSchema, { ...event, dataJson });
-    return this.#append({ case: "event", value }, true);
+    return this.#writer.event(event);
   }
 
   reportGate(report: GateReportInput): void {
@@ -216,67 +170,19 @@ class SpoolingUplink implements Uplink {
       spoolMaxBytes: maxBytes,
       pressure: this.#hasPressure,
       unackedRecords: lastSeq - ackedSeq,
-      droppedRecords: this.#lost.total,
+      droppedRecords: this.#writer.droppedCount,
     };
   }
 
   async close(graceMs: number): Promise<void> {
     if (!this.#isClosing) {
       this.#isClosing = true;
-      this.#reportLosses();
+      this.#writer.reportLosses();
       await this.#untilAllAcked(graceMs);
       this.#stop.abort();
     }
     await this.#loop;
     this.#spool.close();
-  }
-
-  #append(body: SpooledRecord["body"], isUrgent: boolean): RecordOutcome {
-    const encode = (seq: number): Uint8Array =>
-      toBinary(RecordSchema, create(RecordSchema, { seq: BigInt(seq), body }));
-    const outcome = this.#spool.append(encode, isUrgent);
-    if (outcome.kept) {
-      if (body.case === "call") this.#reportLosses();
-      return { kept: true };
-    }
-    const of = body.value as { readonly rolloutId: string; readonly attemptId: string };
-    this.#lost.add({ rolloutId: of.rolloutId, attemptId: of.attemptId, reason: outcome.reason });
-    const { total } = this.#lost;
-    // The first, then each power of two: loud, and not a second flood.
-    if ((total & (total - 1)) === 0)
-      this.#options.log.error({ reason: outcome.reason, droppedRecords: total }, "record dropped");
-    return outcome;
-  }
-
-  /** Tells the controller which attempts have lost records, through the spool like the rest. */
-  #reportLosses(): void {
-    const losses = this.#lost.take();
-    const unreported = losses.filter((loss) => {
-      const value = create(EventRecordSchema, {
-        eventId: randomUUID(),
-        rolloutId: loss.rolloutId,
-        attemptId: loss.attemptId,
-        eventType: "records-dropped",
-        dataJson: JSON.stringify({ count: loss.count, reason: loss.reason }),
-        atMs: (this.#options.now ?? Date.now)(),
-      });
-      const encode = (seq: number): Uint8Array =>
-        toBinary(
-          RecordSchema,
-          create(RecordSchema, { seq: BigInt(seq), body: { case: "event", value } }),
-        );
-      return !this.#spool.append(encode, true).kept;
-    });
-    this.#lost.putBack(unreported);
-  }
-
-  #redactedText(call: FinishedCall): CapturedText {
-    const redactor = this.#redactor;
-    if (redactor === undefined) return {};
-    return {
-      ...(call.requestText !== undefined && { request: redactor.redactBytes(call.requestText) }),
-      ...(call.responseText !== undefined && { response: redactor.redactBytes(call.responseText) }),
-    };
   }
 
   #sendSidecarReport(): void {
@@ -287,7 +193,7 @@ class SpoolingUplink implements Uplink {
       incompleteCalls: BigInt(report.incompleteCalls),
       inFlight: report.inFlight,
       engines: [...report.engines],
-      droppedRecords: BigInt(this.#lost.total),
+      droppedRecords: BigInt(this.#writer.droppedCount),
       spoolBytes: BigInt(this.#spool.bytes),
     });
     this.#connection?.send({ case: "sidecarReport", value });
@@ -300,7 +206,7 @@ class SpoolingUplink implements Uplink {
     await Promise.resolve();
     const cached = this.#cache.current;
     if (cached !== undefined) {
-      this.#applySettings(cached);
+      this.#writer.applySettings(cached.capture);
       handlers.onWelcome(cached, { cached: true });
     }
     let failures = 0;
@@ -354,28 +260,12 @@ class SpoolingUplink implements Uplink {
   #welcome(welcome: Welcome): void {
     const known = this.#cache.current;
     // Another store does not have the records that this sidecar would refer to.
-    if (known !== undefined && known.storeId !== welcome.storeId) this.#encoder.forget();
+    if (known !== undefined && known.storeId !== welcome.storeId) this.#writer.forget();
     this.#cache.save(welcome);
-    this.#applySettings(welcome);
+    this.#writer.applySettings(welcome.capture);
     this.#options.handlers.onWelcome(welcome, { cached: false });
     if (this.#gateReport !== undefined) this.#connection?.send(this.#gateReport);
     this.#sendSidecarReport();
-  }
-
-  #applySettings({ capture }: Welcome): void {
-    this.#redactor = undefined;
-    this.#settingsCount += 1;
-    const settings = this.#settingsCount;
-    if (capture?.captureText !== true) return;
-    compileOperatorRules(capture.redactionPatterns).then(
-      (rules) => {
-        if (settings === this.#settingsCount) this.#redactor = createRedactor(rules);
-      },
-      (error: Error) => {
-        // Rather no text than text with what the operator wanted out of it.
-        this.#options.log.error({ err: error }, "text is not captured");
-      },
-    );
   }
 
   #command(message: ConnectResponse["message"]): void {
