@@ -43,7 +43,8 @@ export interface AttemptHabits {
 export const plainHabits: AttemptHabits = {
   turns: 12,
   threads: 1,
-  vocabulary: 1000,
+  // So many that two samplings never agree by chance: what one prompt proves is then unambiguous.
+  vocabulary: 2 ** 30,
   promptTokens: 6,
   responseTokens: 5,
   branch: 0,
