@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Server } from "@grpc/grpc-js";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -264,6 +265,21 @@ describe("records", () => {
     await uplink.close(10_000);
     const calls = await store.callsOfAttempt("r1", "r1-0");
     expect(calls.find((c) => c.requestId === "q1")?.promptIds).toEqual(Int32Array.of(1, 2, 3));
+  });
+
+  it("of a spool that lost its end with its machine, whose numbers come again, are not lost", async () => {
+    await startController();
+    const before = await startSidecar("a");
+    for (let i = 0; i < 5; i += 1) before.uplink.record(trajectoryCall("a", i));
+    await before.uplink.close(10_000);
+    const spoolDir = join(directory.path, "spool-a");
+    for (const name of readdirSync(spoolDir).filter((n) => n !== "spool-id"))
+      rmSync(join(spoolDir, name));
+    const after = await startSidecar("a");
+    await after.heard.until(isWelcome);
+    for (let i = 20; i < 23; i += 1) after.uplink.record(trajectoryCall("a", i));
+    await after.uplink.close(10_000);
+    expect((await store.callCounts()).requests).toBe(8);
   });
 
   it("that find the spool full are dropped, counted, and reported for their attempt", async () => {
