@@ -26,6 +26,7 @@ import {
   type UpdateStart,
 } from "../../proto/gen/outrigger/v1/trainer_pb.ts";
 import { grpcService } from "../../runtime/grpc-service.ts";
+import { hasBearerKey } from "./bearer-key.ts";
 import { toGrpcStatus } from "./grpc-error.ts";
 import { decodeSample, decodeSettings, encodeResult } from "./grpc-messages.ts";
 import type { NativeTrainer } from "./training/native-trainer.ts";
@@ -167,7 +168,7 @@ function readUpdate(call: UpdateCall): Promise<{ start: UpdateStart; samples: Tr
 }
 
 function checkKey(metadata: Metadata, apiKey: string | undefined): void {
-  if (apiKey === undefined || metadata.get("authorization")[0] === `Bearer ${apiKey}`) return;
+  if (apiKey === undefined || hasBearerKey(metadata.get("authorization")[0], apiKey)) return;
   throw new OutriggerError("unauthenticated", "the backend's API key is missing or wrong", {
     origin: "user",
     hint: "Give the controller the key that the backend was started with.",

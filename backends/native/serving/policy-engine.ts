@@ -17,11 +17,19 @@ export interface SequenceRequest {
   /** The request's own seed and choice; without a seed see `PolicyEngine`. */
   readonly seed?: number | undefined;
   readonly choiceIndex: number;
+  /** The ids at which `onToken` ends the sequence, for an engine that must say so beforehand. */
+  readonly endIds?: readonly number[];
   /** Called for each token as it is sampled; `true` ends the sequence. */
   readonly onToken: (token: SampledToken) => boolean;
   /** Called once, when the sequence gets its slot. */
   readonly onStart?: (cachedTokenCount: number) => void;
 }
+
+/** What the policy's HTTP API asks of an engine; another one samples on a remote server. */
+export type ServingEngine = Pick<
+  PolicyEngine,
+  "version" | "maxLength" | "waitingCount" | "hasRoomFor" | "generate"
+>;
 
 export interface PolicyEngineOptions {
   readonly session: DecodeSession;

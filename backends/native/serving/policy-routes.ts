@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { z } from "zod";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
-import type { LoadedModel } from "../model/load-model.ts";
+import type { PolicyModel } from "../model/load-model.ts";
 import { type ChatRequest, parseChatRequest } from "./chat-request.ts";
 import { chatCompletion, createChatChunks } from "./chat-response.ts";
 import { parseCompletionRequest } from "./completion-request.ts";
@@ -16,13 +16,13 @@ import {
   startEvents,
   writeEvent,
 } from "./http-exchange.ts";
-import type { PolicyEngine } from "./policy-engine.ts";
+import type { ServingEngine } from "./policy-engine.ts";
 import type { ResponseHead } from "./response-parts.ts";
 import { planChoices, runChoices } from "./run-choices.ts";
 
 export interface PolicyRoutesOptions {
-  readonly engine: PolicyEngine;
-  readonly model: LoadedModel;
+  readonly engine: ServingEngine;
+  readonly model: PolicyModel;
   /** The name under which the policy is served; requests are not refused for another one. */
   readonly modelName: string;
   readonly now?: () => number;
@@ -65,7 +65,7 @@ export function policyRoutes(options: PolicyRoutesOptions): ReadonlyMap<string, 
   ]);
 }
 
-function renderPrompt(model: LoadedModel, request: ChatRequest): Int32Array {
+function renderPrompt(model: PolicyModel, request: ChatRequest): Int32Array {
   if (model.chatTemplate === undefined) {
     throw badRequest("this model has no chat template; use /v1/completions");
   }
@@ -155,7 +155,7 @@ const tokenizeSchema = z.looseObject({
   add_special_tokens: z.boolean().default(true),
 });
 
-function tokenize(model: LoadedModel, bytes: Uint8Array): number[] {
+function tokenize(model: PolicyModel, bytes: Uint8Array): number[] {
   const body = parseBody(tokenizeSchema, bytes);
   if (body.messages !== undefined) return Array.from(renderPrompt(model, parseChatRequest(bytes)));
   if (body.prompt === undefined) throw badRequest("either prompt or messages is required");
@@ -163,7 +163,7 @@ function tokenize(model: LoadedModel, bytes: Uint8Array): number[] {
 }
 
 /** Before the first byte, so that it is a status and not an event in the stream. */
-function refuseWhenFull(engine: PolicyEngine, count: number): void {
+function refuseWhenFull(engine: ServingEngine, count: number): void {
   if (engine.hasRoomFor(count)) return;
   throw new OutriggerError("queue-full", `${engine.waitingCount} requests are waiting already`, {
     origin: "engine",

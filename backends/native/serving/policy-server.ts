@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
 import type { Logger } from "../../../runtime/log.ts";
+import { hasBearerKey } from "../bearer-key.ts";
 import { errorResponse } from "./error-response.ts";
 import { type Handler, sendJson, writeEvent } from "./http-exchange.ts";
 import { type PolicyRoutesOptions, policyRoutes } from "./policy-routes.ts";
@@ -105,7 +106,7 @@ async function answer(
 }
 
 function checkKey(request: IncomingMessage, apiKey: string | undefined): void {
-  if (apiKey === undefined || request.headers.authorization === `Bearer ${apiKey}`) return;
+  if (apiKey === undefined || hasBearerKey(request.headers.authorization, apiKey)) return;
   throw new OutriggerError("unauthenticated", "the API key is missing or wrong", {
     origin: "user",
   });

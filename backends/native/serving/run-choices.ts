@@ -1,9 +1,9 @@
 import { linkedAbort } from "../../../runtime/linked-abort.ts";
-import type { LoadedModel } from "../model/load-model.ts";
+import type { PolicyModel } from "../model/load-model.ts";
 import { type Choice, type ChoiceDelta, type ChoiceEnd, createChoice } from "./choice.ts";
 import { badRequest, contextOverflow } from "./error-response.ts";
 import type { GenerationFields } from "./generation-fields.ts";
-import type { PolicyEngine } from "./policy-engine.ts";
+import type { ServingEngine } from "./policy-engine.ts";
 
 /** One prompt, checked against the model: what to sample and how often. */
 export interface ChoicesPlan {
@@ -27,8 +27,8 @@ export interface FinishedChoices {
 
 /** Refuses, with the words that clients know, what does not fit in the context or the vocabulary. */
 export function planChoices(
-  engine: Pick<PolicyEngine, "maxLength">,
-  model: Pick<LoadedModel, "config">,
+  engine: Pick<ServingEngine, "maxLength">,
+  model: Pick<PolicyModel, "config">,
   promptIds: Int32Array,
   fields: GenerationFields,
   more: { readonly topLogprobs: number; readonly parsesToolCalls: boolean },
@@ -50,8 +50,8 @@ export function planChoices(
  * one of a choice comes with its end. The first failure or an abort ends all choices.
  */
 export async function runChoices(
-  engine: PolicyEngine,
-  model: Pick<LoadedModel, "tokenizer" | "endIds">,
+  engine: ServingEngine,
+  model: Pick<PolicyModel, "tokenizer" | "endIds">,
   plan: ChoicesPlan,
   signal: AbortSignal,
   onDelta: (index: number, delta: ChoiceDelta, ended: EndedChoice | undefined) => void,
@@ -74,6 +74,7 @@ export async function runChoices(
         maxTokens: plan.maxTokens,
         seed: fields.seed,
         choiceIndex: index,
+        endIds: fields.ignoresEnd ? fields.stopIds : [...model.endIds, ...fields.stopIds],
         onToken: (token) => {
           const { delta, isEnded } = choice.accept(token);
           onDelta(index, delta, undefined);
