@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { readHarnessSession } from "../adapters/read-harness-session.ts";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import { openTokenVerifier, type TokenVerifier } from "../runtime/capability-token.ts";
@@ -10,6 +9,7 @@ import type { RecordSink } from "./capture/record-sink.ts";
 import { controlRoutes, type Readiness } from "./control-routes.ts";
 import { type ControllerLink, openControllerLink } from "./controller-link.ts";
 import { Gate, type GateOrder, type GateStatus, systemGateClock } from "./gate/gate.ts";
+import { createIdSource } from "./id-source.ts";
 import type { Binding } from "./identity/identity.ts";
 import type { IdentitySources } from "./identity/identity-resolver.ts";
 import { createMetrics, type SidecarMetrics } from "./metrics.ts";
@@ -41,6 +41,7 @@ export class Sidecar {
   readonly #engines: EngineSet;
   readonly #metrics: SidecarMetrics;
   readonly #server: SidecarServer;
+  readonly #newId = createIdSource();
   readonly #stopped = new AbortController();
   #capture: CaptureSettings;
   #verifier: TokenVerifier | undefined;
@@ -69,7 +70,7 @@ export class Sidecar {
   private constructor({ config, log }: SidecarOptions) {
     this.#config = config;
     this.#log = log;
-    this.sidecarId = config.sidecarId ?? newId("sc_");
+    this.sidecarId = config.sidecarId ?? this.#newId("sc_");
     this.#binding = ownBinding(config);
     this.#capture = {
       capturesText: config.captureText,
@@ -213,7 +214,7 @@ export class Sidecar {
       const admission = await this.#gate.enter(signal);
       if (admission.kind === "admitted") {
         try {
-          return await runCanary(engine, { signal, timeoutMs, newId });
+          return await runCanary(engine, { signal, timeoutMs, newId: this.#newId });
         } finally {
           admission.passage.leave();
         }
@@ -245,7 +246,7 @@ export class Sidecar {
       retriesAlwaysMarked: retries.always,
       capture: () => this.#capture,
       record: (call) => this.#record(call),
-      newId,
+      newId: this.#newId,
       nowMs,
     };
   }
@@ -334,11 +335,6 @@ function refuseExposed(config: SidecarConfig): void {
 function urlHost(host: string): string {
   if (host === "0.0.0.0" || host === "::") return "127.0.0.1";
   return host.includes(":") ? `[${host}]` : host;
-}
-
-/** 24 hex digits of fresh randomness. */
-function newId(prefix: string): string {
-  return prefix + randomUUID().replaceAll("-", "").slice(0, 24);
 }
 
 function nowMs(): number {

@@ -1,4 +1,4 @@
-import type { CapturedChoice, CaptureResult } from "../dialects/call-capture.ts";
+import type { CapturedChoice, CapturedUsage, CaptureResult } from "../dialects/call-capture.ts";
 import { answerText } from "./answer-text.ts";
 import type { DialectName, FinishedCall, FinishedChoice, StreamMode } from "./finished-call.ts";
 
@@ -28,34 +28,45 @@ export interface CallFacts {
   readonly untrainable: string | undefined;
 }
 
-/** One record out of what a call was and what the engine answered. */
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+/**
+ * One record out of what a call was and what the engine answered. Written out member by member:
+ * it is made for every call, and spreading cost as much as the rest of the capture.
+ */
 export function buildFinishedCall(facts: CallFacts, result: CaptureResult): FinishedCall {
-  const { requestBody, errorBody, capturesText, dropped, untrainable: _, ...rest } = facts;
-  const { retryOf, replayOf, sideCallClass, sessionId, errorReason, engine, ...plain } = rest;
-  const promptIds = result.choices.find((choice) => choice.promptIds !== null)?.promptIds ?? null;
-  return {
-    ...plain,
-    promptIds,
+  const call: Mutable<FinishedCall> = {
+    requestId: facts.requestId,
+    rolloutId: facts.rolloutId,
+    attemptId: facts.attemptId,
+    dialect: facts.dialect,
+    streamMode: facts.streamMode,
+    model: facts.model,
+    policyVersion: facts.policyVersion,
+    promptIds: result.choices.find((choice) => choice.promptIds !== null)?.promptIds ?? null,
     choices: result.choices.map((choice) => buildChoice(facts, choice)),
-    usage:
-      result.usage === null
-        ? null
-        : {
-            promptTokens: result.usage.promptTokens,
-            completionTokens: result.usage.completionTokens,
-            cachedTokens: result.usage.cachedTokens,
-          },
-    droppedRequestParts: dropped,
-    ...(retryOf === undefined ? {} : { retryOf }),
-    ...(replayOf === undefined ? {} : { replayOf }),
-    ...(sideCallClass === undefined ? {} : { sideCallClass }),
-    ...(sessionId === undefined ? {} : { sessionId }),
-    ...(errorReason === undefined ? {} : { errorReason }),
-    ...(engine === undefined ? {} : { engine }),
-    ...(capturesText
-      ? { requestText: requestBody, responseText: errorBody ?? answerText(result) }
-      : {}),
+    usage: result.usage === null ? null : buildUsage(result.usage),
+    delivered: facts.delivered,
+    httpStatus: facts.httpStatus,
+    timing: facts.timing,
+    droppedRequestParts: facts.dropped,
+    samplingJson: facts.samplingJson,
   };
+  if (facts.retryOf !== undefined) call.retryOf = facts.retryOf;
+  if (facts.replayOf !== undefined) call.replayOf = facts.replayOf;
+  if (facts.sideCallClass !== undefined) call.sideCallClass = facts.sideCallClass;
+  if (facts.sessionId !== undefined) call.sessionId = facts.sessionId;
+  if (facts.errorReason !== undefined) call.errorReason = facts.errorReason;
+  if (facts.engine !== undefined) call.engine = facts.engine;
+  if (facts.capturesText) {
+    call.requestText = facts.requestBody;
+    call.responseText = facts.errorBody ?? answerText(result);
+  }
+  return call;
+}
+
+function buildUsage({ promptTokens, completionTokens, cachedTokens }: CapturedUsage) {
+  return { promptTokens, completionTokens, cachedTokens };
 }
 
 function buildChoice(facts: CallFacts, choice: CapturedChoice): FinishedChoice {

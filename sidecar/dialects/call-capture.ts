@@ -173,7 +173,7 @@ function buildChoice(
     choiceIndex: choice.index,
     promptIds: toInt32(promptIds),
     responseIds: toInt32(choice.responseIds),
-    logprobs: choice.logprobs === null ? null : Float32Array.from(choice.logprobs),
+    logprobs: choice.logprobs === null ? null : new Float32Array(choice.logprobs),
     finishReason: choice.finishReason,
     stopReason: choice.stopReason,
     policyVersions:
@@ -193,7 +193,7 @@ function buildChoice(
 /** Ids that are no ids (see `ids-invalid`) leave the array unusable as a whole. */
 function toInt32(ids: readonly number[] | null): Int32Array | null {
   if (ids === null || !ids.every((id) => Number.isInteger(id))) return null;
-  return Int32Array.from(ids);
+  return new Int32Array(ids);
 }
 
 function wholeSpan(

@@ -106,7 +106,7 @@ describe("invariant 6: retries of a harness are not sampled twice", () => {
     expect(await second.answer).toContain("[DONE]");
     expect(sampled()).toBe(before + 1);
     const records = await proxied.recorded(2);
-    expect(records.map((call) => call.delivered).sort()).toEqual([false, true]);
+    expect(records.filter((call) => call.delivered)).toHaveLength(1);
   });
 
   it("equal requests without a mark are each sampled", async () => {

@@ -42,7 +42,7 @@ export async function startTestSidecar(
     sidecar,
     url: sidecar.url,
     calls: memory.calls,
-    recorded: memory.recorded,
+    recorded: (count) => memory.recorded(count),
     close: () => sidecar.close(1_000),
   };
 }
@@ -111,7 +111,8 @@ function plain(values: Int32Array | Float32Array | null): number[] | null {
 export async function until(condition: () => boolean, timeoutMs = 10_000): Promise<void> {
   const deadline = performance.now() + timeoutMs;
   while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`not within ${timeoutMs} ms: ${condition}`);
+    if (performance.now() > deadline)
+      throw new Error(`not within ${timeoutMs} ms: ${String(condition)}`);
     await new Promise((resolve) => setImmediate(resolve));
   }
 }
