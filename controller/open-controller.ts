@@ -94,8 +94,22 @@ export async function openController(options: ControllerOptions): Promise<Contro
     now,
     randomId: () => randomUUID().replaceAll("-", ""),
   });
-  const grpcPort = await bindGrpcServer(grpc, { host, port: options.grpcPort });
-  const http = await listen(api.fetch, host, options.httpPort);
+  let http: ServerType | undefined;
+  const close = async (): Promise<void> => {
+    await ingest.close();
+    await closeGrpcServer(grpc, grpcGraceMs);
+    if (http !== undefined) await closeHttpServer(http);
+    await stores.close();
+  };
+  let grpcPort: number;
+  try {
+    grpcPort = await bindGrpcServer(grpc, { host, port: options.grpcPort });
+    http = await listen(api.fetch, host, options.httpPort);
+  } catch (error) {
+    // What is half open would keep the process alive.
+    await close();
+    throw error;
+  }
   const { port } = http.address() as AddressInfo;
   return {
     rollouts,
@@ -106,15 +120,7 @@ export async function openController(options: ControllerOptions): Promise<Contro
     grpcAddress: `${host}:${grpcPort}`,
     apiUrl: `http://${host}:${port}`,
     sign,
-    close: async () => {
-      await ingest.close();
-      await closeGrpcServer(grpc, grpcGraceMs);
-      await new Promise<void>((resolve) => {
-        http.close(() => resolve());
-        if ("closeAllConnections" in http) http.closeAllConnections();
-      });
-      await stores.close();
-    },
+    close,
   };
 }
 
@@ -145,5 +151,12 @@ function listen(
         ),
       );
     });
+  });
+}
+
+function closeHttpServer(server: ServerType): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    if ("closeAllConnections" in server) server.closeAllConnections();
   });
 }

@@ -367,9 +367,17 @@ export class TrainingRun {
     this.#sampledTokens = 0;
     this.#emit({ type: "publish", version: this.#version });
     observer.stepDone(metrics);
+    await this.#checkpointIfDue();
     const { warnings, stops } = checkLimits(metrics, experiment.limits);
     for (const warning of warnings) observer.warning(`step ${metrics.step}: ${warning}`);
     if (stops.length > 0) throw limitsExceeded(metrics.step, stops);
+  }
+
+  async #checkpointIfDue(): Promise<void> {
+    const { backend, experiment } = this.#options;
+    const every = experiment.retention.checkpointEverySteps;
+    if (every === undefined || this.#stepsDone % every !== 0) return;
+    await backend.checkpoint(`step-${this.#stepsDone}`);
   }
 
   /** Tells the sidecars where the present policy is. */
