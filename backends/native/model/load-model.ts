@@ -68,6 +68,51 @@ export async function loadModel(directory: string): Promise<LoadedModel> {
   };
 }
 
+/** What serving a policy needs that is computed elsewhere: all of a model but its weights. */
+export interface PolicyModel
+  extends Pick<LoadedModel, "directory" | "name" | "tokenizer" | "chatTemplate" | "endIds"> {
+  readonly config: Pick<ModelConfig, "vocabSize" | "maxSequenceLength">;
+}
+
+const policyConfigSchema = z.looseObject({
+  vocab_size: z.int().positive(),
+  max_position_embeddings: z.int().positive(),
+});
+
+/** Reads the same files as `loadModel` but the weights, of a model of any architecture. */
+export async function loadPolicyModel(directory: string): Promise<PolicyModel> {
+  const files = await readCompanions(directory);
+  const json = requiredJson(files, directory, "config.json") as { readonly text_config?: unknown };
+  const parsed = policyConfigSchema.safeParse(json.text_config ?? json);
+  if (!parsed.success) {
+    throw new OutriggerError(
+      "model-config-invalid",
+      `${join(directory, "config.json")}: ${z.prettifyError(parsed.error)}`,
+      { origin: "user", hint: "Take the config.json that belongs to the model." },
+    );
+  }
+  const config = {
+    vocabSize: parsed.data.vocab_size,
+    maxSequenceLength: parsed.data.max_position_embeddings,
+  };
+  const tokenizerConfig = optionalJson(files, directory, "tokenizer_config.json") ?? {};
+  const tokenizer = openPolicyTokenizer(
+    requiredJson(files, directory, "tokenizer.json"),
+    tokenizerConfig,
+    join(directory, "tokenizer.json"),
+  );
+  checkVocabulary(tokenizer, config, directory);
+  const specialTokens = specialTokensOf(tokenizerConfig);
+  return {
+    directory,
+    name: basename(resolve(directory)),
+    config,
+    tokenizer,
+    chatTemplate: openTemplate(files, tokenizerConfig, specialTokens, directory),
+    endIds: endIdsOf(files, directory, tokenizer, specialTokens),
+  };
+}
+
 async function readCompanions(directory: string): Promise<Companions> {
   const isDirectory = await stat(directory).then(
     (s) => s.isDirectory(),
@@ -94,7 +139,11 @@ function optionalJson(files: Companions, directory: string, name: string): unkno
   return parseJsonFile(bytes, join(directory, name));
 }
 
-function checkVocabulary(tokenizer: PolicyTokenizer, config: ModelConfig, directory: string): void {
+function checkVocabulary(
+  tokenizer: PolicyTokenizer,
+  config: Pick<ModelConfig, "vocabSize">,
+  directory: string,
+): void {
   if (tokenizer.idCount <= config.vocabSize) return;
   throw new OutriggerError(
     "tokenizer-mismatch",

@@ -56,7 +56,11 @@ export function checkUpdateSettings(settings: UpdateSettings): void {
 }
 
 /** Refuses a sample that cannot be trained as it is; nothing is dropped or cut silently. */
-export function checkSample(sample: TrainingSample, config: ModelConfig, maxLength: number): void {
+export function checkSample(
+  sample: TrainingSample,
+  config: Pick<ModelConfig, "vocabSize">,
+  maxLength: number,
+): void {
   const length = sample.tokenIds.length;
   const where = `sample of rollout ${sample.rolloutId}, attempt ${sample.attemptId}`;
   const refuse = (message: string): never => {
