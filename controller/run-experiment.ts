@@ -218,6 +218,7 @@ async function openSession(options: RunExperimentOptions, children: ChildNotes):
     });
     late.dispatcher = dispatcher;
     const scheduleLog = join(directory.path, "schedule.jsonl");
+    const captureLog = join(directory.path, "capture.jsonl");
     const training = new TrainingRun({
       runId,
       experiment,
@@ -234,6 +235,12 @@ async function openSession(options: RunExperimentOptions, children: ChildNotes):
       observer: options.observer,
       log,
       onScheduleEvent: (event) => appendFileSync(scheduleLog, `${encodeScheduleEvent(event)}\n`),
+      onCapture: (step, { rollouts }) =>
+        appendFileSync(
+          captureLog,
+          rollouts.map((rollout) => `${JSON.stringify({ step, ...rollout })}\n`).join(""),
+        ),
+      runStartedAtMs: directory.identity.createdAtMs,
       now,
     });
     late.training = training;

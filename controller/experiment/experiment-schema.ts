@@ -306,6 +306,23 @@ const limits = z
     maxNeverCalledFraction: fraction.default(0.5),
     maxMissingRewardFraction: fraction.default(0.5),
     maxInfraErrorFraction: fraction.default(0.5),
+    capture: z
+      .strictObject({
+        maxIncomplete: fraction.optional().describe("Incomplete samplings, of all samplings."),
+        maxZeroCapture: fraction
+          .default(0.5)
+          .describe("Rollouts without a trainable token, of all rollouts."),
+        maxLostTokens: fraction
+          .optional()
+          .describe("Tokens given up as incomplete, too long or drifted, of all sampled."),
+        maxBreaks: fraction
+          .optional()
+          .describe("Turns whose prompt does not go on exactly from the turn before."),
+        minLogprobCoverage: fraction.optional().describe("Sampled tokens with a usable logprob."),
+        minRewardCoverage: fraction.optional().describe("Rollouts with a known reward."),
+      })
+      .prefault({})
+      .describe("What the capture report of a step must keep."),
   })
   .describe("Per step. Above one of these the run stops and says which (Warn only warns).");
 

@@ -1,3 +1,4 @@
+import { type CaptureReport, sumCaptureReports } from "../../core/capture-report.ts";
 import type { Experiment } from "../experiment/load-experiment.ts";
 import type { EvaluationResult } from "../scheduler/run-observer.ts";
 import type { StepMetrics } from "../scheduler/step-metrics.ts";
@@ -20,6 +21,16 @@ export interface RunResult {
   readonly rollouts: Readonly<Record<string, number>> & { readonly total: number };
   readonly calls: { readonly captured: number; readonly incomplete: number };
   readonly incompleteByReason: Readonly<Record<string, number>>;
+  /** What capture made of the trained steps' rollouts; `capture.jsonl` has them one by one. */
+  readonly capture: {
+    readonly rollouts: number;
+    readonly zeroCapture: number;
+    /** Share of rollouts with a reward; null without rollouts. */
+    readonly rewardCoverage: number | null;
+    /** Share of sampled tokens with a usable logprob; 1 where nothing was sampled. */
+    readonly logprobCoverage: number;
+    readonly total: CaptureReport;
+  };
   /** Training rows, and trained tokens, of all steps. */
   readonly samples: number;
   readonly tokens: number;
@@ -68,6 +79,7 @@ export function buildResult(facts: RunFacts): RunResult {
     rollouts: { ...outcomes, total: Object.values(outcomes).reduce((sum, n) => sum + n, 0) },
     calls: { captured: calls.completeCalls, incomplete },
     incompleteByReason: calls.incompleteCalls,
+    capture: sumCapture(steps),
     samples: steps.reduce((sum, step) => sum + step.samples, 0),
     tokens: steps.reduce((sum, step) => sum + step.trainedTokens, 0),
     logprobGap:
@@ -84,5 +96,19 @@ export function buildResult(facts: RunFacts): RunResult {
     schedule: experiment.schedule.kind,
     model: experiment.backend.model,
     checkpoint: facts.checkpoint,
+  };
+}
+
+function sumCapture(steps: readonly StepMetrics[]): RunResult["capture"] {
+  const total = sumCaptureReports(steps.map((step) => step.capture));
+  const rollouts = steps.reduce((sum, step) => sum + step.rollouts.total, 0);
+  const rewarded = steps.reduce((sum, step) => sum + step.rollouts.rewarded, 0);
+  const { sampled, withLogprobs } = total.tokens;
+  return {
+    rollouts,
+    zeroCapture: steps.reduce((sum, step) => sum + step.zeroCapture, 0),
+    rewardCoverage: rollouts === 0 ? null : rewarded / rollouts,
+    logprobCoverage: sampled === 0 ? 1 : withLogprobs / sampled,
+    total,
   };
 }

@@ -1,5 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { emptyCaptureReport } from "../../core/capture-report.ts";
+import {
+  buildRunCapture,
+  emptyCaptureReport,
+  type RolloutCapture,
+} from "../../core/capture-report.ts";
 import { checkLimits } from "./check-limits.ts";
 import type { StepMetrics } from "./step-metrics.ts";
 
@@ -10,6 +14,7 @@ const limits = {
   maxNeverCalledFraction: 0.5,
   maxMissingRewardFraction: 0.5,
   maxInfraErrorFraction: 0.5,
+  capture: { maxZeroCapture: 0.5 },
 };
 const empty = emptyCaptureReport();
 const metrics = (over: Partial<StepMetrics>): StepMetrics => ({
@@ -86,5 +91,57 @@ describe("checkLimits", () => {
     expect(checkLimits(metrics(gap(0.05)), limits).warnings).toHaveLength(1);
     const stale = { ...gap(0.05), staleness: { mean: 1, max: 2 } };
     expect(checkLimits(metrics(stale), limits)).toEqual({ warnings: [], stops: [] });
+  });
+
+  describe("holds the capture report against limits.capture", () => {
+    const rollout = (rolloutId: string, trained: number, lost: number): RolloutCapture => ({
+      rolloutId,
+      attemptIds: ["1"],
+      isZeroCapture: trained === 0,
+      hasReward: true,
+      report: {
+        ...empty,
+        calls: { ...empty.calls, records: 1, samplings: 1, trained: 1 },
+        tokens: {
+          ...empty.tokens,
+          sampled: trained + lost,
+          withLogprobs: trained,
+          trained,
+          lost: { ...empty.tokens.lost, incomplete: lost },
+        },
+        breaks: { ...empty.breaks, template: lost === 0 ? 0 : 1 },
+      },
+    });
+    const captured = buildRunCapture([rollout("a", 80, 20), rollout("b", 0, 0)]);
+
+    it.each([
+      [
+        { maxZeroCapture: 0.4 },
+        [
+          "limits.capture.maxZeroCapture: rollouts without a trainable token: 50 %, at most 40 % wanted",
+        ],
+      ],
+      [
+        { maxLostTokens: 0.1 },
+        ["limits.capture.maxLostTokens: lost tokens: 20 %, at most 10 % wanted"],
+      ],
+      [
+        { minLogprobCoverage: 0.9 },
+        ["limits.capture.minLogprobCoverage: logprob coverage: 80 %, at least 90 % wanted"],
+      ],
+      [
+        { maxBreaks: 0.3 },
+        ["limits.capture.maxBreaks: breaks between turns: 50 %, at most 30 % wanted"],
+      ],
+      [{ minRewardCoverage: 1 }, []],
+    ])("%o", (capture, stops) => {
+      expect(
+        checkLimits(
+          metrics({}),
+          { ...limits, capture: { maxZeroCapture: 1, ...capture } },
+          captured,
+        ).stops,
+      ).toEqual(stops);
+    });
   });
 });

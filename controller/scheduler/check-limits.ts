@@ -1,3 +1,8 @@
+import type { RunCapture } from "../../core/capture-report.ts";
+import {
+  type CaptureThresholds,
+  findThresholdBreaches,
+} from "../../core/capture-report-thresholds.ts";
 import type { Experiment } from "../experiment/load-experiment.ts";
 import type { StepMetrics } from "./step-metrics.ts";
 
@@ -7,14 +12,27 @@ export interface LimitVerdict {
   readonly stops: readonly string[];
 }
 
-/** Holds one step against the experiment's limits. Pure; each line names the limit's path. */
-export function checkLimits(metrics: StepMetrics, limits: Experiment["limits"]): LimitVerdict {
+type FractionLimit =
+  | "maxIncompleteFraction"
+  | "maxNeverCalledFraction"
+  | "maxInfraErrorFraction"
+  | "maxMissingRewardFraction";
+
+/**
+ * Holds one step against the experiment's limits. Pure; each line names the limit's path.
+ * `captured` is the step's capture report; `limits.capture` is checked against it.
+ */
+export function checkLimits(
+  metrics: StepMetrics,
+  limits: Experiment["limits"],
+  captured?: RunCapture,
+): LimitVerdict {
   const { rollouts, capture, logprobGap } = metrics;
   const share = (count: number): number => (rollouts.total === 0 ? 0 : count / rollouts.total);
   const incomplete = Object.values(capture.calls.incomplete).reduce((sum, n) => sum + n, 0);
   const calls = capture.calls.samplings;
   const stops: string[] = [];
-  const above = (name: keyof Experiment["limits"], value: number, what: string): void => {
+  const above = (name: FractionLimit, value: number, what: string): void => {
     if (value > limits[name]) {
       stops.push(`limits.${name}: ${what} is ${percent(value)}, above ${percent(limits[name])}`);
     }
@@ -50,6 +68,7 @@ export function checkLimits(metrics: StepMetrics, limits: Experiment["limits"]):
       `limits.logprobGapStop: sampler and trainer differ by ${logprobGap.meanAbs.toExponential(2)} per token on average, above ${limits.logprobGapStop}`,
     );
   }
+  if (captured !== undefined) stops.push(...captureStops(captured, limits.capture));
   // With staleness the policy itself has moved on: the gap is then no sign of a fault.
   const isFresh = metrics.staleness.max === 0;
   const isGapWide = isFresh && stops.length === 0 && logprobGap.meanAbs > limits.logprobGapWarn;
@@ -59,6 +78,15 @@ export function checkLimits(metrics: StepMetrics, limits: Experiment["limits"]):
       ]
     : [];
   return { warnings, stops };
+}
+
+function captureStops(captured: RunCapture, limits: Experiment["limits"]["capture"]): string[] {
+  const thresholds: CaptureThresholds = Object.fromEntries(
+    Object.entries(limits).filter(([, limit]) => limit !== undefined),
+  );
+  return findThresholdBreaches(captured, thresholds).map(
+    ({ threshold, message }) => `limits.capture.${threshold}: ${message}`,
+  );
 }
 
 function percent(value: number): string {

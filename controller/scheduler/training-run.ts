@@ -1,3 +1,4 @@
+import type { RunCapture } from "../../core/capture-report.ts";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import {
   decideSchedule,
@@ -46,6 +47,10 @@ export interface TrainingRunOptions {
   readonly log: Logger;
   /** A line of the schedule's log, in the simulator's format. */
   readonly onScheduleEvent: (event: ScheduleEvent) => void;
+  /** What was captured of a step's rollouts; told again when an interrupted step is finished. */
+  readonly onCapture: (step: number, capture: RunCapture) => void;
+  /** When the run began: times of the schedule's log count from here, over all its sessions. */
+  readonly runStartedAtMs: number;
   readonly now: () => number;
 }
 
@@ -67,6 +72,7 @@ export class TrainingRun {
   readonly #startedAtMs: number;
   #groups = createActiveGroups();
   #gate: GateState = "open";
+  #pauseUnderWay: symbol | undefined;
   #trainer: TrainerState = { state: "idle" };
   #update: { readonly step: StoredStep; batch: StepBatch; result?: UpdateResult } | undefined;
   #samplingSinceMs: number;
@@ -81,8 +87,8 @@ export class TrainingRun {
     this.#options = options;
     this.#settings = scheduleSettingsOf(options.experiment);
     this.#taskOf = taskOrder(options.experiment.seed, options.trainTasks.length);
-    this.#startedAtMs = options.now();
-    this.#samplingSinceMs = this.#startedAtMs;
+    this.#startedAtMs = options.runStartedAtMs;
+    this.#samplingSinceMs = options.now();
   }
 
   get version(): number {
@@ -129,6 +135,8 @@ export class TrainingRun {
     const { before, after } = experiment.evaluation;
     try {
       await this.#finishInterruptedStep(signal);
+      // An earlier session may have died with the gate shut; the sidecars' gates are open again.
+      if (this.#admitted > 0) this.#emit({ type: "resume" });
       if (this.#stepsDone === 0 && before) await this.#evaluate(0, signal);
       await this.#loop(signal);
       await this.#evaluateIfDue(signal);
@@ -164,6 +172,8 @@ export class TrainingRun {
     const step = (await this.#options.steps.steps()).at(-1);
     if (step?.state !== "updating") return;
     this.#options.log.info({ step: step.stepIndex + 1 }, "an update was interrupted; finishing it");
+    // Again, for it may have died before it was logged.
+    this.#emit({ type: "train-start", version: step.fromVersion, groups: [...step.groupIds] });
     await this.#startUpdate(step);
     const { changed } = this.#options;
     while (this.#trainer.state === "stepping") {
@@ -276,6 +286,8 @@ export class TrainingRun {
   #pause(signal: AbortSignal): void {
     const { ingest, experiment, observer } = this.#options;
     const { holdLimitMs, drainLimitMs } = experiment.schedule;
+    const pause = Symbol("pause");
+    this.#pauseUnderWay = pause;
     this.#gate = "draining";
     this.#emit({ type: "pause" });
     ingest
@@ -287,6 +299,8 @@ export class TrainingRun {
         signal,
       })
       .then(({ drained, sidecars }) => {
+        // With a device of its own the trainer publishes and resumes without waiting for the drain.
+        if (this.#pauseUnderWay !== pause || this.#gate !== "draining") return;
         if (!drained) {
           const late = sidecars.filter((s) => s.state !== "drained").map((s) => s.sidecarId);
           observer.warning(`the update starts though not drained: ${late.join(", ")}`);
@@ -359,6 +373,7 @@ export class TrainingRun {
       sampling: Math.max(0, step.startedAtMs - this.#samplingSinceMs) / 1000,
       update: (now() - step.startedAtMs) / 1000,
     });
+    this.#options.onCapture(metrics.step, batch.capture);
     await steps.finishStep(step.stepIndex, metrics, now());
     this.#stepsDone += 1;
     this.#trainer = { state: "idle" };
@@ -368,7 +383,7 @@ export class TrainingRun {
     this.#emit({ type: "publish", version: this.#version });
     observer.stepDone(metrics);
     await this.#checkpointIfDue();
-    const { warnings, stops } = checkLimits(metrics, experiment.limits);
+    const { warnings, stops } = checkLimits(metrics, experiment.limits, batch.capture);
     for (const warning of warnings) observer.warning(`step ${metrics.step}: ${warning}`);
     if (stops.length > 0) throw limitsExceeded(metrics.step, stops);
   }
