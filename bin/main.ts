@@ -20,6 +20,10 @@ const subcommands: Record<string, { summary: string; load: () => Promise<Command
     summary: "serve a trainer backend and its policy; check a configured one",
     load: async () => (await import("./commands/backend.ts")).backendCommand(),
   },
+  backends: {
+    summary: "list the trainer backends, what each can do, and what is installed here",
+    load: async () => (await import("./commands/backends.ts")).backendsCommand(),
+  },
   rollouts: {
     summary: "list and show rollouts and their calls",
     load: async () => (await import("./commands/rollouts.ts")).rolloutsCommand(),

@@ -1,14 +1,11 @@
-import { existsSync } from "node:fs";
-import { dirname, join } from "node:path";
-import process from "node:process";
-import { fileURLToPath } from "node:url";
-import { openNativeBackend } from "../backends/native/native-backend.ts";
+import { join } from "node:path";
 import type { Experiment } from "../controller/experiment/load-experiment.ts";
 import type { ProcessRequest, RunProcesses } from "../controller/run-experiment.ts";
 import { identifyProcess } from "../controller/runners/process-identity.ts";
 import { freePort } from "../runtime/free-port.ts";
 import type { Logger } from "../runtime/log.ts";
 import { childEnvironment, SupervisedProcess } from "../runtime/supervise-process.ts";
+import { openExperimentBackend, outriggerCommand } from "./start-backend.ts";
 
 const readyTimeoutMs = 120_000;
 const graceMs = 20_000;
@@ -22,18 +19,15 @@ export async function startRunProcesses(
   log: Logger,
   now: () => number,
 ): Promise<RunProcesses> {
-  const ports = { sidecar: await freePort(), policy: await freePort(), trainer: await freePort() };
-  const sidecarUrl = `http://127.0.0.1:${ports.sidecar}`;
-  const backend = openNativeBackend({
-    grpcAddress: `127.0.0.1:${ports.trainer}`,
-  });
+  const port = await freePort();
+  const sidecarUrl = `http://127.0.0.1:${port}`;
   const common = { readyTimeoutMs, graceMs, log, now, onGivenUp: request.onGivenUp };
   let hasStarted = false;
   const sidecar = new SupervisedProcess({
     ...common,
     name: "sidecar",
     origin: "sidecar",
-    command: sidecarCommand(ports.sidecar, request),
+    command: sidecarCommand(port, request),
     environment: childEnvironment({
       ...request.environment,
       OUTRIGGER_SIDECAR_CONTROLLER_TOKEN: request.sidecarToken,
@@ -46,16 +40,16 @@ export async function startRunProcesses(
       (await fetch(`${sidecarUrl}/${hasStarted ? "readyz" : "healthz"}`, { signal })).ok,
     onStarted: (pid) => noteProcess(request, "sidecar", pid),
   });
-  const trainer = new SupervisedProcess({
-    ...common,
-    name: "backend",
-    origin: "backend",
-    command: backendCommand(experiment, ports, request),
-    environment: childEnvironment(request.environment),
-    logFile: join(request.directory, "backend.log"),
-    isReady: async (signal) => (await backend.describe(signal)) !== undefined,
+  const trainer = await openExperimentBackend(experiment, {
+    directory: request.directory,
+    seed: request.seed,
+    environment: request.environment,
+    log,
+    now,
     onStarted: (pid) => noteProcess(request, "backend", pid),
+    onGivenUp: request.onGivenUp,
   });
+  const { backend } = trainer;
   try {
     await Promise.all([sidecar.start(), trainer.start()]);
     hasStarted = true;
@@ -82,7 +76,7 @@ export async function startRunProcesses(
 
 function sidecarCommand(port: number, request: ProcessRequest): string[] {
   return [
-    ...outrigger(),
+    ...outriggerCommand(),
     "sidecar",
     "--host",
     "127.0.0.1",
@@ -96,39 +90,6 @@ function sidecarCommand(port: number, request: ProcessRequest): string[] {
     "warn",
     "--exit-with-parent",
   ];
-}
-
-function backendCommand(
-  { backend }: Experiment,
-  ports: { readonly policy: number; readonly trainer: number },
-  { directory, seed }: ProcessRequest,
-): string[] {
-  return [
-    ...outrigger(),
-    "backend",
-    "native",
-    "--model",
-    backend.model,
-    "--state",
-    join(directory, "backend"),
-    "--policy-port",
-    String(ports.policy),
-    "--grpc-port",
-    String(ports.trainer),
-    "--compute",
-    backend.compute,
-    "--seed",
-    String(seed),
-    ...backend.flags,
-    "--exit-with-parent",
-  ];
-}
-
-/** This program again, by the same Node. */
-function outrigger(): string[] {
-  let folder = dirname(fileURLToPath(import.meta.url));
-  while (!existsSync(join(folder, "bin", "outrigger.js"))) folder = dirname(folder);
-  return [process.execPath, join(folder, "bin", "outrigger.js")];
 }
 
 function noteProcess(request: ProcessRequest, name: string, pid: number): void {

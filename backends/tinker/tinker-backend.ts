@@ -2,7 +2,6 @@ import { z } from "zod";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import type { TrainingSample } from "../../core/sample.ts";
 import type {
-  BackendDescription,
   PolicyEndpoint,
   TrainerBackend,
   UpdateRequest,
@@ -19,11 +18,14 @@ import {
 } from "../native/training/check-update.ts";
 import { checkTinkerSettings } from "./build-data.ts";
 import { openPolicyProxy } from "./policy-proxy.ts";
+import { tinkerCapabilities } from "./tinker-capabilities.ts";
 import { openTinkerClient, type TinkerClient, type TinkerClientOptions } from "./tinker-client.ts";
 import { openTinkerJournal } from "./tinker-journal.ts";
 import { createTinkerTrainer } from "./tinker-trainer.ts";
 
 export interface TinkerBackendOptions extends Omit<TinkerClientOptions, "log"> {
+  /** What the server is called in the journal, where its URL may change. */
+  readonly identity?: string;
   /** The model's name on the server; the only one that the server has unless given. */
   readonly baseModel?: string | undefined;
   /** Directory with the model's config.json, tokenizer and chat template; no weights needed. */
@@ -40,14 +42,6 @@ export interface TinkerBackendOptions extends Omit<TinkerClientOptions, "log"> {
   readonly concurrency?: number;
   readonly log: Logger;
 }
-
-/** What every Tinker server is asked for; see docs/backends.md for what some of them leave out. */
-export const tinkerCapabilities = {
-  losses: ["importance-sampling", "ppo", "cispo"],
-  corrections: ["none"],
-  supportsKl: false,
-  supportsRestore: true,
-} as const satisfies Partial<BackendDescription>;
 
 const maxWaiting = 1024;
 
@@ -66,7 +60,7 @@ export async function openTinkerBackend(options: TinkerBackendOptions): Promise<
     const known = await server(signal);
     const { baseModel } = known;
     maxLength = known.maxLength;
-    const identity = { url: options.url, baseModel };
+    const identity = { url: options.identity ?? options.url, baseModel };
     const journal = await openTinkerJournal(options.journalDirectory, identity);
     const { loraRank = 32, maxCallTokens = 65_536 } = options;
     const trainer = createTinkerTrainer({

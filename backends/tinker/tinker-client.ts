@@ -184,10 +184,9 @@ export function openTinkerClient(options: TinkerClientOptions): TinkerClient {
   const run: TinkerClient["run"] = async (path, body, sendOptions) => {
     for (let tryIndex = 0; ; tryIndex += 1) {
       const answer = await send(path, body, sendOptions);
-      const requestId = answer["request_id"];
-      if (requestId === undefined) throw failed(`${path}: no request_id in the answer`, false);
+      const requestId = requestIdOf(answer, path);
       try {
-        return await result(String(requestId), sendOptions.signal);
+        return await result(requestId, sendOptions.signal);
       } catch (error) {
         const isLost = isReason(error, "tinker-outcome-unknown");
         if (!isLost || !sendOptions.isRepeatable || tryIndex >= 2) throw error;
@@ -252,6 +251,13 @@ function parseJson(text: string): unknown {
   } catch {
     return text;
   }
+}
+
+/** Some servers count, others have texts. */
+export function requestIdOf(answer: Json, path: string): string {
+  const id = answer["request_id"];
+  if (typeof id === "string" || typeof id === "number") return String(id);
+  throw failed(`${path}: no request_id in the answer`, false);
 }
 
 export function isReason(error: unknown, ...reasons: readonly string[]): error is OutriggerError {

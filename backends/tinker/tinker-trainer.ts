@@ -7,7 +7,7 @@ import type { ServedSampler } from "./asample-engine.ts";
 import { buildAdamParams, buildDatum, buildLoss, splitIntoCalls } from "./build-data.ts";
 import { parseSequence } from "./parse-sequence.ts";
 import { readLogprobs, readOptimMetrics, summariseUpdate } from "./summarise-update.ts";
-import { isReason, type TinkerClient } from "./tinker-client.ts";
+import { isReason, requestIdOf, type TinkerClient } from "./tinker-client.ts";
 import type { TinkerJournal } from "./tinker-journal.ts";
 
 export interface TinkerTrainerOptions {
@@ -201,10 +201,12 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
       throw error;
     });
     const isRepeatable =
-      second !== undefined && String(second["request_id"]) === String(first["request_id"]);
-    const answer = await client.result(String(first["request_id"]), signal);
+      second !== undefined &&
+      requestIdOf(second, "save_weights") === requestIdOf(first, "save_weights");
+    const answer = await client.result(requestIdOf(first, "save_weights"), signal);
     if (second !== undefined && !isRepeatable) {
-      await client.result(String(second["request_id"]), signal).catch(() => undefined);
+      const id = requestIdOf(second, "save_weights");
+      await client.result(id, signal).catch(() => undefined);
     }
     await journal.write({ isRepeatable });
     return pathOf(answer, journal.state.modelId, "weights", path);

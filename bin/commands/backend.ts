@@ -5,6 +5,8 @@ import { loadConfig } from "../../runtime/load-config.ts";
 import { openLog } from "../../runtime/log.ts";
 import { listenForShutdown } from "../../runtime/shutdown.ts";
 import { watchParent } from "../../runtime/watch-parent.ts";
+import { backendCheckCommand } from "./backend-check.ts";
+import { tinkerServerCommand } from "./tinker-server.ts";
 
 interface NativeFlags {
   readonly config?: string;
@@ -28,9 +30,12 @@ interface NativeFlags {
 /** How long running responses and a running update may take to end after SIGTERM. */
 const graceMs = 20_000;
 
-/** `outrigger backend native`: trains and serves a policy until SIGTERM or SIGINT. */
+/** `outrigger backend …`: what trains; each runs until SIGTERM or SIGINT, `check` ends by itself. */
 export function backendCommand(): Command {
-  return new Command("backend").addCommand(nativeCommand());
+  return new Command("backend")
+    .addCommand(nativeCommand())
+    .addCommand(tinkerServerCommand())
+    .addCommand(backendCheckCommand());
 }
 
 function nativeCommand(): Command {

@@ -14,6 +14,7 @@ import { openLog } from "../../runtime/log.ts";
 import { listenForShutdown } from "../../runtime/shutdown.ts";
 import { openRunDisplay, type RunDisplay } from "../run-display.ts";
 import { startRunProcesses } from "../start-run-processes.ts";
+import { refuseIncapable } from "./backend-check.ts";
 
 interface RunFlags {
   readonly seed?: number;
@@ -55,6 +56,7 @@ async function run(file: string, flags: RunFlags): Promise<void> {
     process.stdout.write(`${JSON.stringify(asked, null, 2)}\n`);
     return;
   }
+  refuseIncapable(asked);
   checkFiles(asked);
   const tasks = await readAllTasks(asked);
   const directory = openRunDirectory({

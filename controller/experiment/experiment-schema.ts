@@ -261,6 +261,34 @@ const backend = z.discriminatedUnion("kind", [
       .default([])
       .describe("Further flags of `outrigger backend native`, as written on its command line."),
   }),
+  z.strictObject({
+    kind: z.literal("tinker"),
+    model: relativeFile.describe(
+      "Hugging Face directory of the policy: configuration, tokenizer, chat template. Weights only without a url.",
+    ),
+    url: z
+      .url()
+      .optional()
+      .describe(
+        "Tinker server, without /api/v1. Left out: one on this machine, in front of the native trainer.",
+      ),
+    baseModel: z
+      .string()
+      .min(1)
+      .optional()
+      .describe("The model's name on the server; needed where it has several."),
+    apiKeyVariable: variableName
+      .default("TINKER_API_KEY")
+      .describe("Variable of Outrigger's own environment that holds the server's key."),
+    loraRank: z.int().min(0).max(4096).default(32),
+    maxLength: z.int().min(2).optional().describe("Longest context in tokens on the server."),
+    concurrency: count.default(64).describe("Samples asked for at once."),
+    compute: z.string().min(1).default("auto").describe("Without a url."),
+    flags: z
+      .array(z.string())
+      .default([])
+      .describe("Without a url: further flags of `outrigger backend tinker-server`."),
+  }),
 ]);
 
 const evaluation = z.strictObject({

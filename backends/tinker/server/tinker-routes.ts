@@ -87,17 +87,23 @@ export function tinkerRoutes(options: TinkerRoutesOptions): Hono {
   post("telemetry", z.unknown(), () => ({ status: "accepted" }));
   post("create_session", schemas.createSessionSchema, () => service.createSession());
   post("session_heartbeat", schemas.sessionSchema, (input) => service.heartbeat(input.session_id));
-  post("create_model", schemas.createModelSchema, service.createModel);
+  post("create_model", schemas.createModelSchema, (input) => service.createModel(input));
   post("unload_model", schemas.modelSchema, (input) => service.unloadModel(input.model_id));
   post("get_info", schemas.modelSchema, (input) => service.info(input.model_id));
-  post("forward", schemas.forwardSchema, service.forward);
-  post("forward_backward", schemas.forwardBackwardSchema, service.forwardBackward);
-  post("optim_step", schemas.optimStepSchema, service.optimStep);
-  post("save_weights", schemas.saveWeightsSchema, service.saveWeights);
-  post("save_weights_for_sampler", schemas.saveForSamplerSchema, service.saveForSampler);
-  post("load_weights", schemas.loadWeightsSchema, service.loadWeights);
-  post("create_sampling_session", schemas.samplingSessionSchema, service.createSamplingSession);
-  post("asample", schemas.sampleSchema, service.sample);
+  post("forward", schemas.forwardSchema, (input) => service.forward(input));
+  post("forward_backward", schemas.forwardBackwardSchema, (input) =>
+    service.forwardBackward(input),
+  );
+  post("optim_step", schemas.optimStepSchema, (input) => service.optimStep(input));
+  post("save_weights", schemas.saveWeightsSchema, (input) => service.saveWeights(input));
+  post("save_weights_for_sampler", schemas.saveForSamplerSchema, (input) =>
+    service.saveForSampler(input),
+  );
+  post("load_weights", schemas.loadWeightsSchema, (input) => service.loadWeights(input));
+  post("create_sampling_session", schemas.samplingSessionSchema, (input) =>
+    service.createSamplingSession(input),
+  );
+  post("asample", schemas.sampleSchema, (input) => service.sample(input));
   post("weights_info", schemas.weightsInfoSchema, async ({ tinker_path: path }) => {
     await store.check(path);
     return { base_model: baseModel, is_lora: false, lora_rank: null };

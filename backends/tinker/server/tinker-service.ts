@@ -253,7 +253,7 @@ export function createTinkerService(options: TinkerServiceOptions): TinkerServic
       return future("", requestId);
     },
     close: async () => {
-      for (const id of [...models.keys()]) await closeModel(id);
+      for (const id of models.keys()) await closeModel(id);
     },
   };
 }
