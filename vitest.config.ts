@@ -11,7 +11,7 @@ export default defineConfig({
           include: ["{core,runtime,sidecar,controller,backends,adapters,bin,examples}/**/*.test.ts", "test/{contract,golden,architecture,conformance}/**/*.test.ts"],
           pool: "threads",
           isolate: false,
-          testTimeout: 30_000,
+          testTimeout: 120_000,
         },
       },
       {
