@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { type ServerType, serve } from "@hono/node-server";
+import type { Hono } from "hono";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import type { FailurePolicy } from "../core/rollouts/failure-policy.ts";
 import {
@@ -8,6 +9,7 @@ import {
   type CapabilityScope,
   openTokenSigner,
   openTokenVerifier,
+  type TokenVerifier,
 } from "../runtime/capability-token.ts";
 import { loadOrCreateTokenKeys } from "../runtime/capability-token-keys.ts";
 import { bindGrpcServer, closeGrpcServer, createGrpcServer } from "../runtime/grpc-server.ts";
@@ -35,6 +37,14 @@ export interface ControllerOptions {
   readonly now: () => number;
   /** What happens elsewhere when rollouts are created or changed through the API. */
   readonly hooks: ControllerHooks;
+  /** A foreign trainer's API, served on the same port. Made before a sidecar can connect. */
+  readonly openRoutes?: (parts: ControllerParts) => Promise<Hono>;
+}
+
+/** What a foreign trainer's API is built on. */
+export interface ControllerParts
+  extends Pick<Controller, "rollouts" | "steps" | "calls" | "ingest" | "service" | "sign"> {
+  readonly verifier: TokenVerifier;
 }
 
 export interface ControllerHooks {
@@ -103,6 +113,11 @@ export async function openController(options: ControllerOptions): Promise<Contro
   };
   let grpcPort: number;
   try {
+    if (options.openRoutes !== undefined) {
+      const { steps } = stores;
+      const parts = { rollouts, steps, calls, ingest, service, sign, verifier };
+      api.route("/", await options.openRoutes(parts));
+    }
     grpcPort = await bindGrpcServer(grpc, { host, port: options.grpcPort });
     http = await listen(api.fetch, host, options.httpPort);
   } catch (error) {

@@ -3,7 +3,12 @@ import { existsSync } from "node:fs";
 import { delimiter, isAbsolute, join, relative } from "node:path";
 import process from "node:process";
 import { Command, InvalidArgumentError } from "commander";
-import { type Experiment, loadExperiment } from "../../controller/experiment/load-experiment.ts";
+import {
+  type AglExperiment,
+  type Experiment,
+  isAglExperiment,
+  loadAnyExperiment,
+} from "../../controller/experiment/load-experiment.ts";
 import { readTasks, type Task } from "../../controller/experiment/read-tasks.ts";
 import { taskProblems } from "../../controller/experiment/task-problems.ts";
 import type { RunResult } from "../../controller/report/build-result.ts";
@@ -51,11 +56,62 @@ function parseCount(text: string): number {
 }
 
 async function run(file: string, flags: RunFlags): Promise<void> {
-  const asked = loadExperiment(file, flags);
+  const asked = loadAnyExperiment(file, flags);
   if (flags.printConfig === true) {
     process.stdout.write(`${JSON.stringify(asked, null, 2)}\n`);
     return;
   }
+  if (isAglExperiment(asked)) await serve(asked, flags);
+  else await train(asked, flags);
+}
+
+/** Agent Lightning's trainer drives; nothing is trained here. */
+async function serve(experiment: AglExperiment, flags: RunFlags): Promise<void> {
+  checkFiles(experiment);
+  const { serveAgl } = await import("../serve-agl.ts");
+  const directory = openRunDirectory({
+    name: experiment.name,
+    out: flags.out,
+    runsRoot,
+    isResume: flags.resume === true,
+    newIdentity: () => newIdentity(experiment, "none"),
+  });
+  const line = (text: string): void => void process.stdout.write(`${text}\n`);
+  const shutdown = listenForShutdown((name) =>
+    line(`${name}: draining; once more to stop at once`),
+  );
+  try {
+    line(`${directory.isResumed ? "resuming" : "run"}: ${shown(directory.path)}`);
+    const log = openLog({
+      level: flags.logLevel,
+      process: "controller",
+      file: join(directory.path, "controller.log"),
+    });
+    const { signal } = shutdown;
+    const { env: environment } = process;
+    await serveAgl({ experiment, directory, log, signal, environment, now: Date.now, line });
+    line(`stopped; go on with: outrigger run EXPERIMENT --resume --out ${shown(directory.path)}`);
+  } finally {
+    directory.release();
+    shutdown.release();
+  }
+}
+
+function newIdentity(
+  { name, file, seed }: Experiment | AglExperiment,
+  compute: string,
+): RunDirectory["identity"] {
+  return {
+    runId: randomUUID().slice(0, 13).replace("-", ""),
+    name,
+    experimentFile: file,
+    seed,
+    compute,
+    createdAtMs: Date.now(),
+  };
+}
+
+async function train(asked: Experiment, flags: RunFlags): Promise<void> {
   refuseIncapable(asked);
   checkFiles(asked);
   const tasks = await readAllTasks(asked);
@@ -64,14 +120,7 @@ async function run(file: string, flags: RunFlags): Promise<void> {
     out: flags.out,
     runsRoot,
     isResume: flags.resume === true,
-    newIdentity: () => ({
-      runId: randomUUID().slice(0, 13).replace("-", ""),
-      name: asked.name,
-      experimentFile: asked.file,
-      seed: asked.seed,
-      compute: asked.backend.compute,
-      createdAtMs: Date.now(),
-    }),
+    newIdentity: () => newIdentity(asked, asked.backend.compute),
   });
   const experiment = asResumed(asked, directory, flags);
   const display = openRunDisplay({ stream: process.stdout, now: Date.now });
@@ -125,7 +174,7 @@ function asResumed(asked: Experiment, directory: RunDirectory, flags: RunFlags):
 }
 
 /** What can be known to fail before anything is started. */
-function checkFiles({ harness, reward, backend }: Experiment): void {
+function checkFiles({ harness, reward, backend }: Experiment | AglExperiment): void {
   const problems: string[] = [];
   const check = (path: string, command: readonly string[]): void => {
     const program = command[0] as string;
@@ -146,7 +195,8 @@ function checkFiles({ harness, reward, backend }: Experiment): void {
   if (harness.cwd !== undefined && !existsSync(harness.cwd)) {
     problems.push(`harness.cwd: ${harness.cwd} does not exist`);
   }
-  if (!existsSync(backend.model)) problems.push(`backend.model: ${backend.model} does not exist`);
+  if (backend.kind !== "agl" && !existsSync(backend.model))
+    problems.push(`backend.model: ${backend.model} does not exist`);
   if (problems.length === 0) return;
   throw new OutriggerError(
     "experiment-file-missing",

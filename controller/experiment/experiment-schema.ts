@@ -289,6 +289,20 @@ const backend = z.discriminatedUnion("kind", [
       .default([])
       .describe("Without a url: further flags of `outrigger backend tinker-server`."),
   }),
+  z.strictObject({
+    kind: z.literal("agl"),
+    host: z.string().min(1).default("127.0.0.1").describe("Address that the trainer reaches."),
+    port: z.int().min(0).max(65_535).default(8791).describe("0 takes any free one."),
+    allowRemote: z
+      .boolean()
+      .default(false)
+      .describe("Listen beyond loopback; only behind something that encrypts."),
+    model: z
+      .string()
+      .min(1)
+      .optional()
+      .describe("Serves only engines that the trainer registered under this name."),
+  }),
 ]);
 
 const evaluation = z.strictObject({

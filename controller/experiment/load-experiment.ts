@@ -11,11 +11,29 @@ import {
 import { readConfigFile } from "../../runtime/load-config.ts";
 import { type ExperimentFile, experimentSchema } from "./experiment-schema.ts";
 
-/** An experiment with every path absolute and the failure policy complete. */
-export interface Experiment extends Omit<ExperimentFile, "failurePolicy"> {
+type BackendSettings = ExperimentFile["backend"];
+
+/** An experiment with every path absolute and the failure policy complete, whoever trains. */
+export interface ServedExperiment extends Omit<ExperimentFile, "failurePolicy" | "backend"> {
   /** Absolute path of the file it was read from. */
   readonly file: string;
   readonly failurePolicy: FailurePolicy;
+}
+
+/** One that this program trains, with a backend behind the port. */
+export interface Experiment extends ServedExperiment {
+  readonly backend: Exclude<BackendSettings, { readonly kind: "agl" }>;
+}
+
+/** One that an Agent Lightning trainer drives from outside. */
+export interface AglExperiment extends ServedExperiment {
+  readonly backend: Extract<BackendSettings, { readonly kind: "agl" }>;
+}
+
+export function isAglExperiment(
+  experiment: Experiment | AglExperiment,
+): experiment is AglExperiment {
+  return experiment.backend.kind === "agl";
 }
 
 export interface ExperimentOverrides {
@@ -25,13 +43,31 @@ export interface ExperimentOverrides {
 }
 
 /**
- * Reads and checks an experiment file.
+ * Reads and checks the file of an experiment that this program trains.
  *
- * @throws OutriggerError `config-invalid` (origin user) that lists every problem with its path
+ * @throws OutriggerError `config-invalid` (origin user) that lists every problem with its path;
+ * `trained-outside` (user) where `backend.kind` is one that drives us
  */
 export function loadExperiment(path: string, overrides: ExperimentOverrides = {}): Experiment {
+  const experiment = loadAnyExperiment(path, overrides);
+  if (!isAglExperiment(experiment)) return experiment;
+  throw new OutriggerError(
+    "trained-outside",
+    `${experiment.file}: backend.kind agl is trained by Agent Lightning, not by this program`,
+    {
+      origin: "user",
+      hint: "`outrigger run` serves it to the trainer; see docs/agent-lightning.md.",
+    },
+  );
+}
+
+/** Reads and checks an experiment file of any kind; see `loadExperiment`. */
+export function loadAnyExperiment(
+  path: string,
+  overrides: ExperimentOverrides = {},
+): Experiment | AglExperiment {
   const file = resolve(path);
-  const parsed = experimentSchema.safeParse(readConfigFile(file));
+  const parsed = experimentSchema.safeParse(withServedDefaults(readConfigFile(file)));
   const problems = parsed.success ? crossChecks(parsed.data) : describeIssues(parsed.error);
   if (!parsed.success || problems.length > 0) {
     throw new OutriggerError(
@@ -41,6 +77,19 @@ export function loadExperiment(path: string, overrides: ExperimentOverrides = {}
     );
   }
   return resolveExperiment(file, parsed.data, overrides);
+}
+
+/** What a trainer outside brings itself need not be in the file; what is there is checked all the same. */
+function withServedDefaults(value: unknown): unknown {
+  const file = value as Readonly<Record<string, unknown>> | null;
+  const backend = file?.["backend"] as Readonly<Record<string, unknown>> | null | undefined;
+  if (typeof backend !== "object" || backend?.["kind"] !== "agl") return value;
+  return {
+    tasks: { train: { file: "brought-by-the-trainer" } },
+    reward: { fromEvents: "last" },
+    evaluation: { before: false, after: false },
+    ...file,
+  };
 }
 
 function describeIssues(error: z.ZodError): string[] {
@@ -99,7 +148,7 @@ function resolveExperiment(
   file: string,
   data: ExperimentFile,
   overrides: ExperimentOverrides,
-): Experiment {
+): Experiment | AglExperiment {
   const folder = dirname(file);
   const at = (path: string): string => resolve(folder, path);
   const commandAt = (argv: readonly string[]): string[] =>
@@ -111,8 +160,9 @@ function resolveExperiment(
       ? { file: at(source.file) }
       : { ...source, command: commandAt(source.command) };
   const { heldOut } = data.tasks;
-  return {
-    ...data,
+  const { backend: _backend, ...shared } = data;
+  const served: ServedExperiment = {
+    ...shared,
     file,
     seed: overrides.seed ?? data.seed,
     tasks: {
@@ -135,12 +185,16 @@ function resolveExperiment(
           }
         : data.reward,
     schedule: { ...data.schedule, steps: overrides.steps ?? data.schedule.steps },
+    failurePolicy: completePolicy(data.failurePolicy),
+  };
+  if (data.backend.kind === "agl") return { ...served, backend: data.backend };
+  return {
+    ...served,
     backend: {
       ...data.backend,
       model: at(data.backend.model),
       compute: overrides.compute ?? data.backend.compute,
     },
-    failurePolicy: completePolicy(data.failurePolicy),
   };
 }
 

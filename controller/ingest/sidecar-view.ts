@@ -43,7 +43,11 @@ export function sidecarView({ hello, isConnected, gateReport, report }: SidecarF
     connected: isConnected,
     paused: gateReport?.paused ?? false,
     drained: gateReport?.drained ?? false,
-    inFlight: report?.inFlight ?? gateReport?.inFlight ?? 0,
+    // While it is paused the gate reports every change, the sidecar only now and then.
+    inFlight:
+      gateReport?.paused === true
+        ? gateReport.inFlight
+        : (report?.inFlight ?? gateReport?.inFlight ?? 0),
     held: gateReport?.held ?? 0,
     calls: Number(report?.calls ?? 0n),
     incompleteCalls: Number(report?.incompleteCalls ?? 0n),

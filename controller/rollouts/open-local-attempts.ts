@@ -1,9 +1,9 @@
-import type { Experiment } from "../experiment/load-experiment.ts";
+import type { ServedExperiment } from "../experiment/load-experiment.ts";
 import { type Grader, openVerifier } from "../grading/grader.ts";
 import type { Controller } from "../open-controller.ts";
 import { plainVariables, runIdVariable } from "../runners/harness-environment.ts";
 import type { DispatcherOptions } from "./rollout-dispatcher.ts";
-import { type AttemptContext, runAttempt } from "./run-attempt.ts";
+import { type AttemptContext, type AttemptCustom, runAttempt } from "./run-attempt.ts";
 
 /** What attempts on this machine need of the processes beside the controller. */
 export interface AttemptProcesses {
@@ -16,7 +16,7 @@ export interface AttemptProcesses {
 
 export interface LocalAttemptOptions {
   readonly runId: string;
-  readonly experiment: Experiment;
+  readonly experiment: ServedExperiment;
   readonly controller: Controller;
   readonly processes: AttemptProcesses;
   readonly directory: string;
@@ -24,6 +24,7 @@ export interface LocalAttemptOptions {
   readonly now: () => number;
   /** Sampled tokens of an attempt that has ended. */
   readonly onTokens: (tokens: number) => void;
+  readonly custom?: AttemptCustom;
 }
 
 /** Attempts as processes on this machine; the dispatcher's `runAttempt`. */
@@ -76,7 +77,7 @@ function attemptContext(
   options: LocalAttemptOptions,
   verifier: Grader | undefined,
 ): AttemptContext {
-  const { experiment, controller, processes, now } = options;
+  const { experiment, controller, processes, now, custom } = options;
   const { harness } = experiment;
   return {
     runId: options.runId,
@@ -91,17 +92,19 @@ function attemptContext(
       await processes.sidecarReady();
       return controller.ingest.settle({ timeoutMs: settleLimitMs, signal });
     },
-    signTokens: async ({ rolloutId, mode }, attemptId) => {
+    ...(custom !== undefined && { custom }),
+    signTokens: async (rollout, attemptId) => {
+      const timeoutMs = custom?.timeoutMs(rollout) ?? harness.timeoutMs;
       const target = {
-        rolloutId,
+        rolloutId: rollout.rolloutId,
         attemptId,
-        mode,
-        expiresAtMs: now() + harness.timeoutMs + tokenSlackMs,
+        mode: rollout.mode,
+        expiresAtMs: now() + timeoutMs + tokenSlackMs,
       };
       return {
         call: await controller.sign({
           ...target,
-          scopes: harness.mayReward ? ["call", "event", "reward"] : ["call"],
+          scopes: custom?.scopes ?? (harness.mayReward ? ["call", "event", "reward"] : ["call"]),
         }),
         reward: await controller.sign({
           ...target,

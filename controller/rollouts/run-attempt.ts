@@ -1,7 +1,8 @@
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Call } from "../../core/call.ts";
-import type { Experiment } from "../experiment/load-experiment.ts";
+import type { CapabilityScope } from "../../runtime/capability-token.ts";
+import type { ServedExperiment } from "../experiment/load-experiment.ts";
 import type { Task } from "../experiment/read-tasks.ts";
 import type { Grade } from "../grading/grade.ts";
 import { type Grader, gradeFromEvents } from "../grading/grader.ts";
@@ -19,7 +20,7 @@ import { type AttemptEnd, decideAttemptEnd, type StopCause } from "./decide-atte
 /** What attempts of one run have in common. */
 export interface AttemptContext {
   readonly runId: string;
-  readonly experiment: Experiment;
+  readonly experiment: ServedExperiment;
   readonly calls: CallStore;
   /** Absent when rewards come from events. */
   readonly verifier: Grader | undefined;
@@ -38,8 +39,19 @@ export interface AttemptContext {
   crashedSince(ms: number): ReadonlySet<"sidecar" | "backend">;
   readonly inherited: Readonly<Record<string, string | undefined>>;
   readonly now: () => number;
+  /** What the maker of a rollout wants of its attempts beyond the experiment. */
+  readonly custom?: AttemptCustom;
   /** Counted for the progress display. */
   onCalls?(calls: readonly Call[]): void;
+}
+
+/** Variables and limits that come with a rollout, not with the experiment. */
+export interface AttemptCustom {
+  /** Added to the harness's environment; wins over the experiment's. */
+  environment(rollout: StoredRollout, attemptId: string, token: string): Record<string, string>;
+  timeoutMs(rollout: StoredRollout): number;
+  /** What the harness's token allows, `call` included. */
+  readonly scopes: readonly CapabilityScope[];
 }
 
 export interface AttemptResult extends AttemptEnd, AttemptEndDetails {}
@@ -127,9 +139,11 @@ async function runHarness(
     await writeFile(path, `${JSON.stringify(task.fields, null, 2)}\n`);
     environment["OUTRIGGER_TASK_FILE"] = path;
   }
+  Object.assign(environment, context.custom?.environment(rollout, attemptId, places.token));
   return runProcess(
     {
       ...harness,
+      timeoutMs: context.custom?.timeoutMs(rollout) ?? harness.timeoutMs,
       cwd: harness.cwd ?? places.workspace,
       environment,
       outputFile: places.outputFile,

@@ -69,6 +69,10 @@ export interface CallStore {
   /** The same with the record and its settings, one per request. */
   requestsOfAttempt(rolloutId: string, attemptId: string): Promise<ExpandedRequest[]>;
   eventsOfAttempt(rolloutId: string, attemptId: string): Promise<StoredEvent[]>;
+  /** Attempts with a call or an event, by the time of their first one. */
+  attemptsWithRecords(rolloutId: string): Promise<string[]>;
+  /** Forgets the calls and events of a rollout for good. */
+  removeRollout(rolloutId: string): Promise<void>;
   /** Of one rollout, or of all. */
   callCounts(rolloutId?: string): Promise<CallCounts>;
   /** Redacted bodies; null where text was not captured, undefined for an unknown request. */
@@ -102,6 +106,12 @@ export async function openCallStore(database: Database): Promise<CallStore> {
     requestsOfAttempt: async (rolloutId, attemptId) =>
       expandCalls(await recordsOfAttempt(tables, rolloutId, attemptId)),
     eventsOfAttempt: (rolloutId, attemptId) => eventsOfAttempt(tables, rolloutId, attemptId),
+    attemptsWithRecords: (rolloutId) => attemptsWithRecords(tables, rolloutId),
+    removeRollout: (rolloutId) =>
+      tables.transaction().execute(async (tx) => {
+        await tx.deleteFrom("request").where("rollout_id", "=", rolloutId).execute();
+        await tx.deleteFrom("event").where("rollout_id", "=", rolloutId).execute();
+      }),
     callCounts: (rolloutId) => callCounts(tables, rolloutId),
     textOfRequest: (requestId) => textOfRequest(tables, requestId),
     ackedSeq: async (spoolId) => {
@@ -242,6 +252,23 @@ async function eventsOfAttempt(
     dataJson: row.data_json,
     atMs: row.at_ms,
   }));
+}
+
+async function attemptsWithRecords(tables: Tables, rolloutId: string): Promise<string[]> {
+  const calls = await tables
+    .selectFrom("request")
+    .select(["attempt_id", ({ fn }) => fn.min<number>("received_at_ms").as("first_ms")])
+    .where("rollout_id", "=", rolloutId)
+    .groupBy("attempt_id")
+    .execute();
+  const events = await tables
+    .selectFrom("event")
+    .select(["attempt_id", ({ fn }) => fn.min<number>("at_ms").as("first_ms")])
+    .where("rollout_id", "=", rolloutId)
+    .groupBy("attempt_id")
+    .execute();
+  const inOrder = [...calls, ...events].sort((a, b) => Number(a.first_ms) - Number(b.first_ms));
+  return [...new Set(inOrder.map((row) => row.attempt_id))];
 }
 
 async function callCounts(tables: Tables, rolloutId: string | undefined): Promise<CallCounts> {

@@ -121,6 +121,15 @@ export interface RolloutStore {
   attempts(rolloutId: string): Promise<readonly StoredAttempt[]>;
   /** Attempts that have not ended. */
   openAttempts(): Promise<readonly StoredAttempt[]>;
+  /** Replaces a rollout's metadata; `asChange` makes it a revision of its own. */
+  annotate(
+    rolloutId: string,
+    metadata: Readonly<Record<string, unknown>>,
+    asChange: boolean,
+    nowMs: number,
+  ): Promise<void>;
+  /** How many rollouts ever became terminal, removed ones included: the last `terminalSeq`. */
+  terminalCount(): Promise<number>;
   countByState(purpose?: string): Promise<Readonly<Partial<Record<RolloutState, number>>>>;
   /** Terminal rollouts by the end reason of their last attempt (`rejected` without one). */
   countByOutcome(): Promise<Readonly<Record<string, number>>>;
@@ -196,6 +205,17 @@ export function createRolloutStore(db: Db): RolloutStore {
         .execute();
       return rows.map(toAttempt);
     },
+    annotate: async (rolloutId, metadata, asChange, nowMs) => {
+      await db
+        .updateTable("rollout")
+        .set((e) => ({
+          metadata_json: JSON.stringify(metadata),
+          ...(asChange && { revision: e("revision", "+", 1), updated_at_ms: nowMs }),
+        }))
+        .where("rollout_id", "=", rolloutId)
+        .execute();
+    },
+    terminalCount: async () => (await nextTerminalSeq(db)) - 1,
     countByState: async (purpose) => {
       let query = db
         .selectFrom("rollout")
@@ -208,6 +228,9 @@ export function createRolloutStore(db: Db): RolloutStore {
     countByOutcome: () => countByOutcome(db),
     remove: (rolloutId) =>
       db.transaction().execute(async (tx) => {
+        // Readers page by `terminalSeq`: the number of a removed rollout is never given again.
+        const last = (await nextTerminalSeq(tx)) - 1;
+        if (last > 0) await keepTerminalSeq(tx, last);
         await tx.deleteFrom("attempt").where("rollout_id", "=", rolloutId).execute();
         await tx.deleteFrom("rollout").where("rollout_id", "=", rolloutId).execute();
       }),
@@ -222,12 +245,32 @@ function rowOf(db: Db, rolloutId: string): Promise<RolloutRow | undefined> {
     .executeTakeFirst();
 }
 
-async function nextSeq(tx: Db, column: "seq" | "terminal_seq"): Promise<number> {
-  const row = await tx
+async function lastSeq(db: Db, column: "seq" | "terminal_seq"): Promise<number> {
+  const row = await db
     .selectFrom("rollout")
     .select(({ fn }) => fn.max<number | null>(column).as("last"))
     .executeTakeFirst();
-  return Number(row?.last ?? 0) + 1;
+  return Number(row?.last ?? 0);
+}
+
+const terminalSeqFact = "removed-terminal-seq";
+
+async function nextTerminalSeq(db: Db): Promise<number> {
+  const kept = await db
+    .selectFrom("run_fact")
+    .select("value_json")
+    .where("name", "=", terminalSeqFact)
+    .executeTakeFirst();
+  return Math.max(await lastSeq(db, "terminal_seq"), Number(kept?.value_json ?? 0)) + 1;
+}
+
+async function keepTerminalSeq(db: Db, last: number): Promise<void> {
+  const value_json = String(last);
+  await db
+    .insertInto("run_fact")
+    .values({ name: terminalSeqFact, value_json })
+    .onConflict((c) => c.column("name").doUpdateSet({ value_json }))
+    .execute();
 }
 
 /** Inside the caller's transaction, so that a group and its rollouts are made together. */
@@ -236,7 +279,7 @@ export async function createRollouts(
   rollouts: readonly NewRollout[],
   nowMs: number,
 ): Promise<readonly StoredRollout[]> {
-  let seq = await nextSeq(tx, "seq");
+  let seq = (await lastSeq(tx, "seq")) + 1;
   const stored: StoredRollout[] = [];
   for (const wanted of rollouts) {
     const known = await rowOf(tx, wanted.rolloutId);
@@ -316,7 +359,7 @@ async function applyEvent(
         end_reason: reason,
         error_message: details.message ?? null,
       }),
-      ...(isOver && { terminal_seq: await nextSeq(tx, "terminal_seq") }),
+      ...(isOver && { terminal_seq: await nextTerminalSeq(tx) }),
       ...(outcome !== undefined && {
         reward: outcome.reward ?? null,
         outcome_json: JSON.stringify(outcome),
