@@ -27,6 +27,7 @@ export interface TinkerUnderTest extends BackendUnderTest {
 /** A Tinker server that trains a small random model for real, and this project's client of it. */
 export async function openTinkerUnderTest(
   options: TinkerDialectOptions = {},
+  patienceMs = 10_000,
 ): Promise<TinkerUnderTest> {
   const directory = await mkdtemp(join(tmpdir(), "tinker-backend-"));
   await writeSmallModel(join(directory, "small"));
@@ -62,7 +63,7 @@ export async function openTinkerUnderTest(
       // So that an update is several calls.
       maxCallTokens: 64,
       retryDelayMs: 2,
-      patienceMs: 10_000,
+      patienceMs,
       log,
     });
     return backend;

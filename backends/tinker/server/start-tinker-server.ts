@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { setMaxListeners } from "node:events";
 import type { AddressInfo } from "node:net";
 import { type ServerType, serve } from "@hono/node-server";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
@@ -63,6 +64,8 @@ export async function startTinkerServer(options: TinkerServerOptions): Promise<T
   const session = await compute.openDecode({ slots, maxLength });
   const engine = new PolicyEngine({ session, slots, maxLength, version: 0, seed, maxWaiting });
   const stopping = new AbortController();
+  // As many as samples that run.
+  setMaxListeners(0, stopping.signal);
   const newId = (): string => randomUUID().replaceAll("-", "").slice(0, 16);
   const futures = createFutureTable(newId);
   const service = createTinkerService({

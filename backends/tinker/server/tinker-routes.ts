@@ -106,7 +106,10 @@ export function tinkerRoutes(options: TinkerRoutesOptions): Hono {
   post("asample", schemas.sampleSchema, (input) => service.sample(input));
   post("weights_info", schemas.weightsInfoSchema, async ({ tinker_path: path }) => {
     await store.check(path);
-    return { base_model: baseModel, is_lora: false, lora_rank: null };
+    // The official client makes a LoRA model of what this says before it loads a state, and needs
+    // a rank for it; models are trained in full here whatever it is.
+    const parts = { train_unembed: true, train_mlp: true, train_attn: true };
+    return { base_model: baseModel, is_lora: true, lora_rank: 1, ...parts };
   });
   api.get("/api/v1/samplers/:id", (context) =>
     context.json(service.samplerInfo(context.req.param("id"))),

@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import { linkedAbort } from "../../../runtime/linked-abort.ts";
 import type { Compute } from "../../native/compute/compute.ts";
 import type { PolicyModel } from "../../native/model/load-model.ts";
@@ -134,6 +135,8 @@ export function createWeightsSampler(options: WeightsSamplerOptions): WeightsSam
       checkPrompt(promptIds, input, model, engine.maxLength);
       return withWeights(path, async () => {
         const abort = linkedAbort(signal);
+        // One listener per sample is no leak.
+        setMaxListeners(0, abort.signal);
         try {
           const wanted = Array.from({ length: input.num_samples }, (_, i) =>
             sampleOne(promptIds, input, i, abort.signal),
