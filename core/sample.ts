@@ -26,4 +26,9 @@ export interface TrainingSample extends Sample {
   readonly advantages: Float32Array;
   /** Per-token loss weight, length T: the loss of one step is Σ weight · token loss. */
   readonly weights: Float32Array;
+  /**
+   * Positions where a response begins right after another trained one, in order; absent where
+   * there is none, and every run of loss mask 1 is one response.
+   */
+  readonly responseStarts?: Int32Array;
 }

@@ -108,6 +108,7 @@ export function encodeSample(sample: TrainingSample): SampleMessage {
     advantages: Array.from(sample.advantages),
     weights: Array.from(sample.weights),
     callIds: [...sample.callIds],
+    responseStarts: Array.from(sample.responseStarts ?? []),
   });
 }
 
@@ -123,6 +124,9 @@ export function decodeSample(message: SampleMessage): TrainingSample {
     advantages: Float32Array.from(message.advantages),
     weights: Float32Array.from(message.weights),
     callIds: message.callIds,
+    ...(message.responseStarts.length > 0 && {
+      responseStarts: Int32Array.from(message.responseStarts),
+    }),
   };
 }
 

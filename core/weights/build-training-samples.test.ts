@@ -60,6 +60,18 @@ describe("buildTrainingSamples", () => {
     });
   });
 
+  it("says where a response begins right after another", () => {
+    const calls = [
+      buildCall("c1", [1], [2, 3], { rolloutId: "a" }),
+      buildCall("c2", [1, 2, 3], [4], { rolloutId: "a" }),
+      buildCall("c3", [1, 2, 3, 4, 5], [6], { rolloutId: "a" }),
+    ];
+    const touching = { rolloutId: "a", reward: 1, samples: assembleAttempt(calls).samples };
+    const { samples } = buildTrainingSamples([group("g", touching, rollout("b", 0))], grpo);
+    expect(samples.map((sample) => sample.responseStarts)).toEqual([Int32Array.of(3), undefined]);
+    expect(samples[1]).not.toHaveProperty("responseStarts");
+  });
+
   it("gives a rollout the same advantage and weight however many rows it became", () => {
     const { samples } = buildTrainingSamples(
       [group("g", brokenRollout("a", 1), rollout("b", 0))],

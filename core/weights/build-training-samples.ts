@@ -161,8 +161,15 @@ function buildSample(
   { groupId, sample, advantages }: TrainingRow,
   weights: Float32Array,
 ): TrainingSample {
-  const { spans: _spans, ...row } = sample;
-  return { ...row, groupId, advantages, weights };
+  const { spans, ...row } = sample;
+  const starts = spans.filter((span, i) => spans[i - 1]?.end === span.start);
+  return {
+    ...row,
+    groupId,
+    advantages,
+    weights,
+    ...(starts.length > 0 && { responseStarts: Int32Array.from(starts, (span) => span.start) }),
+  };
 }
 
 function buildCredited(rollout: TrainingRollout): CreditedRollout {

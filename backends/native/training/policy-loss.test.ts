@@ -179,7 +179,9 @@ describe("policyLossOfRow", () => {
         correctionOf,
         (tokens, advantage, weight, loss, correction) => {
           const mask = tokens.map((t, i) => (i > 0 && t.trained ? 1 : 0));
-          // GSPO's gradient is exact where advantage and weight are those of the response.
+          // GSPO's gradient is exact where advantage, weight and correction are the response's.
+          const isPerToken = correction.kind !== "none" && correction.level === "token";
+          fc.pre(loss.kind !== "gspo" || !isPerToken);
           const sample = sampleOf({
             mask,
             sampling: tokens.map((t) => t.sampling),
@@ -254,5 +256,29 @@ describe("responses", () => {
     ],
   ])("of %j", (mask, runs) => {
     expect(responses(Uint8Array.from(mask))).toEqual(runs);
+  });
+
+  it("cuts a run where another response begins right after the one before", () => {
+    const mask = Uint8Array.of(0, 1, 1, 1, 0, 1);
+    expect(responses(mask, Int32Array.of(2))).toEqual([
+      [1, 2],
+      [2, 4],
+      [5, 6],
+    ]);
+  });
+
+  it("gives each of two touching responses its own sequence ratio", () => {
+    const mask = [0, 1, 1];
+    const row = { mask, sampling: [0, -1, -1], advantages: [0, 1, 1] };
+    const logprobs = Float32Array.of(Number.NaN, -1 + Math.log(1.1), -1 + Math.log(0.9));
+    const settings = {
+      loss: { kind: "gspo", clipLow: 0.5, clipHigh: 2 },
+      correction: none,
+      klCoefficient: 0,
+    } as const;
+    const apart = { ...sampleOf(row), responseStarts: Int32Array.of(2) };
+    expect(policyLossOfRow({ sample: apart, logprobs }, settings).loss).toBeCloseTo(-2, 5);
+    const joined = policyLossOfRow({ sample: sampleOf(row), logprobs }, settings).loss;
+    expect(joined).toBeCloseTo(-2 * Math.sqrt(1.1 * 0.9), 5);
   });
 });

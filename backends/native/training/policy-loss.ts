@@ -53,7 +53,8 @@ const at = (values: Float32Array, index: number): number => values[index] as num
  * r = π/π_sampling. Correction `truncate` multiplies the loss by min(π_start/π_sampling, max); the
  * ratio is then π/π_start, else off-policyness would count twice (the decoupled form,
  * arXiv 2110.00641). Correction `mask` keeps r and drops what lies outside its bounds.
- * A response is a run of tokens with loss mask 1: it is never cut by how rows are cut.
+ * A response is a run of tokens with loss mask 1, cut where the sample says that another begins:
+ * it is never cut by how rows are cut.
  */
 export function policyLossOfRow(input: RowLossInput, settings: LossSettings): RowLoss {
   const { sample, logprobs, referenceLogprobs } = input;
@@ -61,7 +62,7 @@ export function policyLossOfRow(input: RowLossInput, settings: LossSettings): Ro
   const gradient = new Float32Array(logprobs.length);
   const trained: number[] = [];
   const total = { loss: 0, clippedCount: 0, maskedCount: 0 };
-  for (const [from, to] of responses(sample.lossMask)) {
+  for (const [from, to] of responses(sample.lossMask, sample.responseStarts)) {
     const response = { sample, logprobs, start, from, to };
     const factors = correctionFactors(response, settings.correction);
     const isDecoupled = settings.correction.kind === "truncate";
@@ -92,13 +93,15 @@ export function policyLossOfRow(input: RowLossInput, settings: LossSettings): Ro
   return { ...total, gradient, trained };
 }
 
-/** Runs of loss mask 1 as [start, end). */
-export function responses(lossMask: Uint8Array): [number, number][] {
+/** Runs of loss mask 1 as [start, end), cut at the starts of responses that follow without a gap. */
+export function responses(lossMask: Uint8Array, starts?: Int32Array): [number, number][] {
+  const cuts = new Set(starts);
   const runs: [number, number][] = [];
-  for (let t = 0; t < lossMask.length; t++) {
-    if (lossMask[t] !== 1) continue;
-    const from = t;
-    while (t < lossMask.length && lossMask[t] === 1) t++;
+  let t = 0;
+  while (t < lossMask.length) {
+    const from = t++;
+    if (lossMask[from] !== 1) continue;
+    while (t < lossMask.length && lossMask[t] === 1 && !cuts.has(t)) t++;
     runs.push([from, t]);
   }
   return runs;
