@@ -30,7 +30,22 @@ describe("checkScheduleLog", () => {
     );
   });
 
+  it("accepts an update that a restart starts again, and one that had nothing to learn", () => {
+    const start = train(0, "a").slice(0, 1);
+    const sound = [a, ...call("a1"), aEnds, pause, ...start, ...train(0, "a")];
+    expect(checkScheduleLog(sound, limits)).toEqual([]);
+    const idle: ScheduleEvent = { t: 5, type: "publish", version: 0 };
+    const unchanged = [a, ...call("a1"), aEnds, pause, ...train(0, "a").slice(0, 2), idle];
+    expect(checkScheduleLog(unchanged, limits)).toEqual([]);
+  });
+
   it.each<[string, ScheduleEvent[], string]>([
+    [
+      "another update while one runs",
+      [a, pause, ...train(0).slice(0, 1), ...train(0, "a")],
+      "while another runs",
+    ],
+    ["a version left out", [pause, { t: 3, type: "publish", version: 2 }], "publishes 2 after 0"],
     ["a call behind a shut gate", [a, { t: 0, type: "pause" }, ...call("a1")], "gate is shut"],
     ["training twice", [a, ...call("a1"), aEnds, pause, ...train(0, "a", "a")], "but training"],
     ["training before the end", [a, ...call("a1"), pause, ...train(0, "a")], "before a1 ended"],
