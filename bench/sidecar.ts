@@ -1,6 +1,6 @@
 /**
  * What the sidecar costs over a bare Node `http` + undici relay, in the same run:
- *   npx tsx bench/sidecar.ts [--quick] [--only cpu,latency,memory,start]
+ *   npx tsx bench/sidecar.ts [--quick] [--only cpu,latency,memory,start] [--profile FOLDER]
  * The engine, the baseline and the sidecar are processes of their own on loopback; CPU is what the
  * kernel charged to the process (user + system), blocks of both in turn, medians reported.
  */
@@ -29,6 +29,9 @@ const children: ChildProcess[] = [];
 const isQuick = process.argv.includes("--quick");
 const onlyAt = process.argv.indexOf("--only");
 const only = onlyAt === -1 ? undefined : new Set(process.argv[onlyAt + 1]?.split(","));
+const profileAt = process.argv.indexOf("--profile");
+/** Where the sidecar leaves its CPU profile. */
+const profileFolder = profileAt === -1 ? undefined : process.argv[profileAt + 1];
 const results: Record<string, unknown> = {};
 
 async function start(
@@ -210,7 +213,10 @@ async function main(): Promise<void> {
   const sidecar = await start(
     "sidecar-process",
     [`http://127.0.0.1:${engine.port}/v1`, join(folder, "spool")],
-    ["--expose-gc"],
+    [
+      "--expose-gc",
+      ...(profileFolder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profileFolder]),
+    ],
   );
   if (wants("cpu")) {
     const small = { stream: false, tokens: 16 };
@@ -222,6 +228,9 @@ async function main(): Promise<void> {
   if (wants("memory")) results["memory"] = await memory(sidecar);
   if (wants("start")) results["startUp"] = await startUp();
   console.log(JSON.stringify(results, null, 2));
+  if (profileFolder === undefined) return;
+  sidecar.process.send("stop");
+  await exited(sidecar.process);
 }
 
 try {

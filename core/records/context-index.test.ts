@@ -7,7 +7,7 @@ const none = new Int32Array();
 
 describe("createContextIndex", () => {
   it("finds the longest shared context, whichever was added last", () => {
-    const index = createContextIndex<string>(1000);
+    const index = createContextIndex<string>({ maxTokens: 1000 });
     index.add("k", "a", ids(1, 2, 3), ids(4, 5));
     index.add("k", "b", ids(1, 2, 3), ids(9));
     index.add("k", "c", ids(7), none);
@@ -20,7 +20,7 @@ describe("createContextIndex", () => {
   });
 
   it("stores what contexts share once", () => {
-    const index = createContextIndex<number>(1000);
+    const index = createContextIndex<number>({ maxTokens: 1000 });
     for (let turn = 0; turn < 20; turn += 1)
       index.add(
         "k",
@@ -35,7 +35,7 @@ describe("createContextIndex", () => {
     const word = fc.array(fc.integer({ min: 0, max: 2 }), { maxLength: 12 });
     fc.assert(
       fc.property(fc.array(fc.tuple(word, word), { maxLength: 12 }), word, (contexts, prompt) => {
-        const index = createContextIndex<number>(10_000);
+        const index = createContextIndex<number>({ maxTokens: 10_000 });
         contexts.forEach(([p, r], i) => index.add("k", i, Int32Array.from(p), Int32Array.from(r)));
         const shared = contexts.map(([p, r]) => {
           const context = [...p, ...r];
@@ -52,7 +52,7 @@ describe("createContextIndex", () => {
   });
 
   it("stays within its bound, drops what was used longest ago and never answers with it", () => {
-    const index = createContextIndex<string>(10);
+    const index = createContextIndex<string>({ maxTokens: 10 });
     index.add("a", "a", ids(1, 2, 3, 4), none);
     index.add("b", "b", ids(1, 2, 3, 4), none);
     index.longest("a", ids(1));
@@ -71,12 +71,29 @@ describe("createContextIndex", () => {
     const step = fc.tuple(fc.constantFrom("a", "b", "c"), fc.array(fc.integer({ min: 0, max: 3 })));
     fc.assert(
       fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
-        const index = createContextIndex<number>(15);
+        const index = createContextIndex<number>({ maxTokens: 15 });
         steps.forEach(([key, context], i) => {
           index.add(key, i, Int32Array.from(context), none);
           expect(index.tokenCount).toBeLessThanOrEqual(15);
         });
       }),
     );
+  });
+
+  it("bounds the nodes of many short contexts, per key and in all", () => {
+    const bounds = { maxTokens: 1_000_000, maxNodes: 100, maxNodesPerKey: 30 };
+    const index = createContextIndex<number>(bounds);
+    for (let i = 0; i < 3_000; i += 1) {
+      index.add(`key${i % 7}`, i, ids(i, i + 1), ids(i + 2));
+      expect(index.nodeCount).toBeLessThanOrEqual(100);
+      expect(index.longest(`key${i % 7}`, ids(i, i + 1))?.owner).toBe(i);
+    }
+    const one = createContextIndex<number>(bounds);
+    for (let i = 0; i < 1_000; i += 1) {
+      one.add("key", i, ids(7, i % 2, i), none);
+      expect(one.nodeCount).toBeLessThanOrEqual(30);
+    }
+    one.clear();
+    expect(one.nodeCount).toBe(0);
   });
 });

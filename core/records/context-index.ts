@@ -12,15 +12,28 @@ export interface SharedContext<Owner> {
  * Each key has a radix tree: a node holds the tokens of its edge and one owner whose context goes
  * through the whole of it. Shared prefixes are stored once, so that a trajectory takes as many
  * tokens as its last context; finding and adding take time linear in the prompt, whatever the
- * number of contexts. Bounded by `maxTokens` in all: the key that was used longest ago goes first,
- * and what has gone is never an answer again.
+ * number of contexts. Bounded by tokens and by nodes (many short contexts take more memory than
+ * their tokens): in all, where the key that was used longest ago goes first, and per key, which
+ * then starts anew. What has gone is never an answer again.
  */
 export interface ContextIndex<Owner> {
   longest(key: string, prompt: Int32Array): SharedContext<Owner> | undefined;
   add(key: string, owner: Owner, prompt: Int32Array, response: Int32Array): void;
   clear(): void;
   readonly tokenCount: number;
+  readonly nodeCount: number;
 }
+
+export interface ContextIndexBounds {
+  readonly maxTokens: number;
+  /** In all; default 16,384. */
+  readonly maxNodes?: number;
+  /** Default 4,096. */
+  readonly maxNodesPerKey?: number;
+}
+
+/** A context that leaves an edge in its middle splits it: a node for each part. */
+const maxAddedNodes = 2;
 
 interface Node<Owner> {
   tokens: Int32Array;
@@ -31,11 +44,14 @@ interface Node<Owner> {
 interface Tree<Owner> {
   readonly root: Map<number, Node<Owner>>;
   tokenCount: number;
+  nodeCount: number;
 }
 
-export function createContextIndex<Owner>(maxTokens: number): ContextIndex<Owner> {
+export function createContextIndex<Owner>(bounds: ContextIndexBounds): ContextIndex<Owner> {
+  const { maxTokens, maxNodes = 16_384, maxNodesPerKey = 4_096 } = bounds;
   const trees = new Map<string, Tree<Owner>>();
   let total = 0;
+  let totalNodes = 0;
 
   const touch = (key: string): Tree<Owner> | undefined => {
     const tree = trees.get(key);
@@ -47,14 +63,20 @@ export function createContextIndex<Owner>(maxTokens: number): ContextIndex<Owner
   const drop = (key: string, tree: Tree<Owner>): void => {
     trees.delete(key);
     total -= tree.tokenCount;
+    totalNodes -= tree.nodeCount;
   };
+  const isFull = (needed: number): boolean =>
+    total + needed > maxTokens || totalNodes + maxAddedNodes > maxNodes;
   const makeRoom = (key: string, needed: number): void => {
+    const own = trees.get(key);
+    if (own !== undefined && own.nodeCount + maxAddedNodes > maxNodesPerKey) drop(key, own);
+    if (!isFull(needed)) return;
     for (const [other, tree] of trees) {
-      if (total + needed <= maxTokens) return;
+      if (!isFull(needed)) return;
       if (other !== key) drop(other, tree);
     }
-    const own = trees.get(key);
-    if (own !== undefined && total + needed > maxTokens) drop(key, own);
+    const left = trees.get(key);
+    if (left !== undefined && isFull(needed)) drop(key, left);
   };
 
   return {
@@ -67,20 +89,30 @@ export function createContextIndex<Owner>(maxTokens: number): ContextIndex<Owner
       if (needed > maxTokens) return;
       // An upper bound: what is shared takes no room, but is not known before the walk.
       makeRoom(key, needed);
-      const tree = touch(key) ?? { root: new Map<number, Node<Owner>>(), tokenCount: 0 };
+      const tree = touch(key) ?? newTree<Owner>();
+      const nodesBefore = tree.nodeCount;
       const added = addTo(tree, owner, joined(prompt, response));
       tree.tokenCount += added;
       total += added;
+      totalNodes += tree.nodeCount - nodesBefore;
       trees.set(key, tree);
     },
     clear: () => {
       trees.clear();
       total = 0;
+      totalNodes = 0;
     },
     get tokenCount() {
       return total;
     },
+    get nodeCount() {
+      return totalNodes;
+    },
   };
+}
+
+function newTree<Owner>(): Tree<Owner> {
+  return { root: new Map(), tokenCount: 0, nodeCount: 0 };
 }
 
 function longestIn<Owner>(tree: Tree<Owner>, prompt: Int32Array): SharedContext<Owner> | undefined {
@@ -108,11 +140,13 @@ function addTo<Owner>(tree: Tree<Owner>, owner: Owner, context: Int32Array): num
     const node = children.get(first);
     if (node === undefined) {
       children.set(first, { tokens: context.slice(at), owner, children: new Map() });
+      tree.nodeCount += 1;
       return context.length - at;
     }
     const shared = commonLength(node.tokens, context, at);
     if (shared < node.tokens.length) {
       const head = splitAt(node, shared);
+      tree.nodeCount += 1;
       children.set(first, head);
       children = head.children;
     } else children = node.children;

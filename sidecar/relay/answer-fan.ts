@@ -62,6 +62,11 @@ export class AnswerFan {
     this.#chunks = undefined;
   }
 
+  /** All of them are closed. */
+  releaseReplies(): void {
+    this.#replies.length = 0;
+  }
+
   join(reply: HarnessReply): void {
     this.#replies.push(reply);
     reply.onClosed = () => {

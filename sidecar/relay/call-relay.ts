@@ -41,7 +41,9 @@ export class CallRelay implements RetriableCall {
   readonly #context: RelayContext;
   readonly #request: RelayedRequest;
   readonly #fan: AnswerFan;
-  readonly #reply: HarnessReply;
+  /** Until the call has ended: what is kept for a retry must not keep its connection. */
+  #reply: HarnessReply | undefined;
+  #isDelivered = false;
   /** Only a held call needs one. */
   #gone: AbortController | undefined;
   #isGone = false;
@@ -88,8 +90,7 @@ export class CallRelay implements RetriableCall {
     if (endedAtMs === undefined) {
       return { kind: "in-flight", canJoin: !this.#isGone && this.#fan.canJoin };
     }
-    if (this.#reply.isDelivered || this.#finished === undefined)
-      return { kind: "ended", endedAtMs };
+    if (this.#isDelivered || this.#finished === undefined) return { kind: "ended", endedAtMs };
     return { kind: "undelivered", canReplay: this.#fan.log !== undefined, endedAtMs };
   }
 
@@ -112,12 +113,15 @@ export class CallRelay implements RetriableCall {
   /** Resolves when the engine's part is over and the record is made. Never rejects. */
   async run(): Promise<void> {
     await this.#relay();
-    if (!this.#reply.isClosed) {
+    const reply = this.#reply;
+    if (reply?.isClosed === false) {
       await new Promise<void>((resolve) => {
-        this.#reply.onSettled = resolve;
+        reply.onSettled = resolve;
       });
     }
+    this.#isDelivered = reply?.isDelivered === true;
     this.#finish();
+    this.#release();
   }
 
   /** A keep-alive of the dialect where the harness has heard nothing for long. */
@@ -303,11 +307,22 @@ export class CallRelay implements RetriableCall {
     const finished = this.#buildRecord(attempt);
     this.#finished = finished;
     // A delivered answer is never replayed.
-    if (this.#reply.isDelivered) this.#fan.forgetLog();
+    if (this.#isDelivered) this.#fan.forgetLog();
     this.#context.record(finished);
     for (const request of this.#joined) {
       if (request.reply.isClosed) this.#recordReplay(request, finished);
     }
+  }
+
+  /** For its retries an ended call is its body, its answer if undelivered, and its record. */
+  #release(): void {
+    this.#reply = undefined;
+    this.#attempt = undefined;
+    this.#stream = undefined;
+    this.#plan = undefined;
+    if (this.#joined.length > 0) return;
+    this.#fan.releaseReplies();
+    if (this.#isDelivered) this.#finished = undefined;
   }
 
   #buildRecord(attempt: EngineAttempt): FinishedCall {
@@ -327,7 +342,7 @@ export class CallRelay implements RetriableCall {
         streamMode: attempt.streamMode,
         policyVersion: engine.policyVersion,
         engine: engine.url,
-        delivered: this.#reply.isDelivered && !isError,
+        delivered: this.#isDelivered && !isError,
         retryOf,
         replayOf: undefined,
         sideCallClass: sideCallClass(headers, body),

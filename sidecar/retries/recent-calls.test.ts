@@ -65,6 +65,14 @@ describe("what is remembered", () => {
     expect(recent.size).toBe(1);
   });
 
+  it("is bounded in number however small the calls are", () => {
+    const recent = new RecentCalls({ windowMs: 100, maxBytes: 1e9, nowMs: () => 0 });
+    for (let index = 0; index < 5_000; index += 1) {
+      recent.add(`key${index}`, call(`c${index}`, ended(0)))(0);
+    }
+    expect(recent.size).toBe(1_024);
+  });
+
   it("finds a call under its own key only, until it is forgotten", () => {
     const recent = new RecentCalls({ windowMs: 100, maxBytes: 1_000, nowMs: () => 0 });
     const known = call("a", inFlight);

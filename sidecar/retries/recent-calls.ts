@@ -15,6 +15,8 @@ interface Entry<C extends EarlierCall> {
 
 /** Ended calls kept per rollout and route: enough for the retries of parallel calls. */
 const maxEndedPerKey = 4;
+/** Ended calls kept in all: each takes some memory beside its body and answer. */
+const maxEnded = 1_024;
 
 /**
  * The calls that a retry may mean: those in flight, and recently ended ones. Bounded by bytes, by
@@ -72,7 +74,8 @@ export class RecentCalls<C extends EarlierCall> {
     for (const entry of this.#ended) {
       const { state } = entry.call;
       const isOld = state.kind !== "in-flight" && state.endedAtMs < deadline;
-      if (!isOld && this.#endedBytes <= this.#options.maxBytes) return;
+      const isOver = this.#endedBytes > this.#options.maxBytes || this.#ended.size > maxEnded;
+      if (!isOld && !isOver) return;
       this.#drop(entry);
     }
   }

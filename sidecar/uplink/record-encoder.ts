@@ -70,7 +70,7 @@ const streamModes: Readonly<Record<FinishedCall["streamMode"], StreamMode>> = {
 };
 
 export function createRecordEncoder(options: RecordEncoderOptions = {}): RecordEncoder {
-  const contexts = createContextIndex<Owner>(options.maxContextTokens ?? 4_000_000);
+  const contexts = createContextIndex<Owner>({ maxTokens: options.maxContextTokens ?? 4_000_000 });
   const texts = createTextBases(options.maxTextBytes ?? 16_000_000);
   return {
     encode: (call, text) => {

@@ -61,12 +61,22 @@ const bytesOnDisk = (): number =>
 
 describe("a spool", () => {
   it("numbers records and gives them back, from memory and from disk", async () => {
-    const spool = open({ maxTailBytes: 60, segmentBytes: 200 });
+    const spool = open({ maxTailBytes: 2_000, segmentBytes: 200 });
     add(spool, 30);
     expect(segmentNames().length).toBeGreaterThan(3);
     expect(await readAll(spool)).toEqual(upTo(30));
     expect(await readAll(spool, 29)).toEqual([29, 30]);
     expect(await readAll(spool, 31)).toEqual([]);
+  });
+
+  it("keeps few of many unacknowledged records in memory, and sends the others from disk", async () => {
+    const spool = open();
+    add(spool, 4_000, 200);
+    expect(spool.recordsInMemory).toBeLessThan(500);
+    expect(await readAll(spool)).toEqual(upTo(4_000));
+    expect(spool.recordsInMemory).toBeLessThan(500);
+    spool.acknowledge(4_000);
+    expect(spool.recordsInMemory).toBe(0);
   });
 
   it("goes on after a restart with what is not acknowledged, under the same id", async () => {

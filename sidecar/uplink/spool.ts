@@ -24,6 +24,9 @@ import {
   segmentPath,
 } from "./spool-segments.ts";
 
+/** What a record in memory takes beside its bytes: a small one costs mostly this. */
+const frameMemoryBytes = 512;
+
 /** One spooled record: its number and its encoded bytes. */
 export interface SpoolFrame {
   readonly seq: number;
@@ -44,7 +47,10 @@ export interface SpoolOptions {
   readonly segmentBytes?: number;
   /** Default 100. */
   readonly syncDelayMs?: number;
-  /** Records kept in memory, so that a connection need not read what was just written. */
+  /**
+   * Memory for the latest records, so that a connection need not read what was just written;
+   * default 256 KiB. Everything older is read back from its segment when it is sent.
+   */
   readonly maxTailBytes?: number;
   /** Records that a damaged segment has lost, once per segment. */
   readonly onDamage?: (lostRecords: number) => void;
@@ -111,6 +117,11 @@ export class Spool {
 
   get bytes(): number {
     return this.#bytes;
+  }
+
+  /** Of the records not yet acknowledged, those that are held in memory as well as on disk. */
+  get recordsInMemory(): number {
+    return this.#tail.length;
   }
 
   append(payloadOf: (seq: number) => Uint8Array, urgent = false): AppendOutcome {
@@ -267,12 +278,13 @@ export class Spool {
 
   #keepInTail(frame: SpoolFrame): void {
     this.#tail.push(frame);
-    this.#tailBytes += frame.payload.length;
-    while (this.#tailBytes > (this.#options.maxTailBytes ?? 4 * 1024 ** 2)) this.#shiftTail();
+    this.#tailBytes += frame.payload.length + frameMemoryBytes;
+    while (this.#tailBytes > (this.#options.maxTailBytes ?? 256 * 1024)) this.#shiftTail();
   }
 
   #shiftTail(): void {
-    this.#tailBytes -= this.#tail.shift()?.payload.length ?? 0;
+    const frame = this.#tail.shift();
+    if (frame !== undefined) this.#tailBytes -= frame.payload.length + frameMemoryBytes;
   }
 
   #reportDamage(segment: Segment, lostRecords: number): void {

@@ -20,12 +20,15 @@ export interface TextBases {
 const basesPerKey = 4;
 const minDeflateBytes = 128;
 
+/** What a kept text takes beside its bytes. */
+const baseMemoryBytes = 256;
+
 /** Bounded by `maxBytes` in all; the attempt that was used longest ago goes first. */
 export function createTextBases(maxBytes: number): TextBases {
   const kept = new Map<string, Base[]>();
   let total = 0;
   const forget = (bases: readonly Base[]): void => {
-    for (const base of bases) total -= base.text.length;
+    for (const base of bases) total -= base.text.length + baseMemoryBytes;
   };
   return {
     encode: (key, text) => encodeAgainst(kept.get(key) ?? [], text),
@@ -34,7 +37,7 @@ export function createTextBases(maxBytes: number): TextBases {
       const bases = kept.get(key) ?? [];
       kept.delete(key);
       bases.push({ requestId, text });
-      total += text.length;
+      total += text.length + baseMemoryBytes;
       if (bases.length > basesPerKey) forget(bases.splice(0, 1));
       kept.set(key, bases);
       for (const [oldest, others] of kept) {
