@@ -39,7 +39,20 @@ describe("outrigger simulate", () => {
     });
   });
 
+  it("reports what a log says by itself", async () => {
+    const json = join(folder, "log-report.json");
+    await outrigger("report", golden("tiny-collocated.jsonl"), "--json", json);
+    const log = readFileSync(golden("tiny-collocated.jsonl"), "utf8");
+    expect(JSON.parse(readFileSync(json, "utf8"))).toMatchObject({
+      stepCount: log.match(/"publish"/g)?.length,
+      durationMs: 63,
+      groups: { admitted: log.match(/"admit"/g)?.length, dropped: 0, unfinished: 0 },
+    });
+  });
+
   it.each([
+    ["a log that is missing", ["report", join(folder, "none.jsonl")], "cannot read"],
+    ["a log that is none", ["report", golden("README.md")], "line 1"],
     ["a missing file", [join(folder, "none.json")], "cannot be read"],
     ["a file that is no JSON", [golden("README.md")], "is not JSON"],
     [

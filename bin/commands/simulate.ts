@@ -6,7 +6,11 @@ import {
   type DurationDistribution,
   generateWorkload,
 } from "../../core/scheduling/generate-workload.ts";
-import { encodeScheduleEvent } from "../../core/scheduling/schedule-event.ts";
+import { encodeScheduleEvent, parseScheduleLog } from "../../core/scheduling/schedule-event.ts";
+import {
+  buildScheduleLogReport,
+  type ScheduleLogReport,
+} from "../../core/scheduling/schedule-log-report.ts";
 import { buildScheduleReport, type ScheduleReport } from "../../core/scheduling/schedule-report.ts";
 import { simulateSchedule } from "../../core/scheduling/simulate-schedule.ts";
 import type { CallOrder } from "../../core/scheduling/simulated-engine.ts";
@@ -82,7 +86,22 @@ export function simulateCommand(): Command {
     )
     .option("--log <file>", "write the event log, one JSON object a line")
     .action(simulate)
-    .addCommand(generateSubcommand());
+    .addCommand(generateSubcommand())
+    .addCommand(reportSubcommand());
+}
+
+function reportSubcommand(): Command {
+  return (
+    new Command("report")
+      .description(
+        "Report what a schedule's log says: schedule.jsonl of a run, or --log of a simulation (with --json [file]: as JSON)",
+      )
+      .argument("<log>", "event log, one JSON object a line")
+      // `--json` is the command's above, which takes it wherever it stands.
+      .action((path: string, _options: unknown, command: Command) =>
+        reportLog(path, command.optsWithGlobals<Pick<SimulateOptions, "json">>()),
+      )
+  );
 }
 
 function generateSubcommand(): Command {
@@ -165,6 +184,49 @@ function buildSettings(workload: Workload, options: SimulateOptions): ScheduleSe
     targetRolloutCount:
       options.targetRollouts ?? targetRolloutCount(workload.engine.slots, callMs, toolMs),
   };
+}
+
+async function reportLog(path: string, { json }: Pick<SimulateOptions, "json">): Promise<void> {
+  const events = parseScheduleLog(await readLog(path));
+  const report = buildScheduleLogReport(events, (rolloutId) =>
+    rolloutId.slice(0, rolloutId.lastIndexOf("-")),
+  );
+  const text = `${JSON.stringify(report, null, 2)}\n`;
+  if (typeof json === "string") await writeText(json, text);
+  process.stdout.write(json === true ? text : logReportTable(report));
+}
+
+function logReportTable(report: ScheduleLogReport): string {
+  const percent = (fraction: number) => `${(100 * fraction).toFixed(1)} %`;
+  const { groups, staleness } = report;
+  const histogram = Object.entries(staleness.histogram).map(([k, count]) => `${k}: ${count}`);
+  const rows: readonly (readonly [string, string])[] = [
+    ["steps", `${report.stepCount} in ${(report.durationMs / 1000).toFixed(1)} s`],
+    ["throughput", `${report.rolloutsPerHour.toFixed(0)} rollouts/h`],
+    ["trainer busy", percent(report.trainerBusyFraction)],
+    ["gate shut", percent(report.gateShutFraction)],
+    [
+      "staleness of groups",
+      `${histogram.join(", ")} (mean ${staleness.mean.toFixed(2)}, max ${staleness.max})`,
+    ],
+    [
+      "groups",
+      `${groups.admitted} admitted, ${groups.trained} trained, ${groups.dropped} dropped, ${groups.unfinished} unfinished`,
+    ],
+  ];
+  return rows.map(([name, value]) => `${name.padEnd(28)}${value}\n`).join("");
+}
+
+async function readLog(path: string): Promise<string> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (cause) {
+    throw new OutriggerError("bad-schedule-log", `cannot read ${path}: ${String(cause)}`, {
+      origin: "user",
+      hint: "Name the schedule.jsonl of a run's directory, or what simulate --log wrote.",
+      cause,
+    });
+  }
 }
 
 function reportTable(report: ScheduleReport, gainOverSync: number): string {
