@@ -157,6 +157,7 @@ def client_scenario(base_url, key, endpoint):
 
     async def run():
         async with AgentLightningAsyncClient(base_url=base_url, key=key, timeout=60) as client:
+            await client.post("/proxy/resume")
             await client.post("/api/models", json=[{"model": "policy", "endpoint": endpoint}])
             body = [
                 {"input": {"question": "q", "plan": "turns", "list": [1], "data_id": "d7"},
