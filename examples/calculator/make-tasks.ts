@@ -41,7 +41,7 @@ export interface ArithmeticTask {
 
 export function makeTask(random: () => number): ArithmeticTask {
   const phrasing = phrasings[Math.floor(random() * phrasings.length)] as (typeof phrasings)[number];
-  const number = (): number => 10 + Math.floor(random() * 990);
+  const number = (): number => 10 + Math.floor(random() * 90);
   const [x, y] = [number(), number()];
   const [a, b] = phrasing.expression.includes("-") && y > x ? [y, x] : [x, y];
   const fill = (pattern: string): string =>

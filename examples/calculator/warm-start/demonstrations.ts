@@ -13,7 +13,7 @@ export interface Message {
 }
 
 /** How often each way of working is shown. Only `good` solves the task: RL has to find that out. */
-export const shares = { good: 0.38, guess: 0.22, "wrong-operator": 0.2, wordy: 0.2 } as const;
+export const shares = { good: 0.38, guess: 0.34, wordy: 0.23, "wrong-operator": 0.05 } as const;
 
 const operators = ["+", "-", "*"] as const;
 const evaluate: Record<string, (a: number, b: number) => number> = {
