@@ -20,6 +20,9 @@ export interface TinkerClientOptions {
   readonly heartbeatMs?: number;
 }
 
+/** For what is asked first: a wrong address shows soon. */
+const firstPatienceMs = 10_000;
+
 type Json = Readonly<Record<string, unknown>>;
 
 /**
@@ -120,13 +123,14 @@ export function openTinkerClient(options: TinkerClientOptions): TinkerClient {
     kinds: readonly SendDecision["kind"][],
     what: string,
     signal: AbortSignal | undefined,
+    patience = patienceMs,
   ): Promise<Json> => {
     const startedAt = performance.now();
     for (let tryIndex = 0; ; tryIndex += 1) {
       const decision = decideSend(await attempt());
       if (decision.kind === "accepted") return decision.body;
       if (decision.kind === "refused") throw refused(what, decision.status, decision.message);
-      const isOver = performance.now() - startedAt > patienceMs;
+      const isOver = performance.now() - startedAt > patience;
       if (isOver || !kinds.includes(decision.kind)) {
         throw decision.kind === "later"
           ? unreachable(base, what, decision.message)
@@ -219,6 +223,7 @@ export function openTinkerClient(options: TinkerClientOptions): TinkerClient {
         ["later", "unknown"],
         path,
         signal,
+        Math.min(patienceMs, firstPatienceMs),
       ),
     call,
     send,

@@ -35,7 +35,12 @@ beforeAll(async () => {
   if (process.env["CI"] === "true") expect(isThere, "OUTRIGGER_TEST_VENV").toBe(true);
   directory = await mkdtemp(join(tmpdir(), "tinker-client-"));
   await writeSmallModel(join(directory, "small"));
-  const flags = { model: join(directory, "small"), state: join(directory, "saved"), port: "0" };
+  const flags = {
+    model: join(directory, "small"),
+    state: join(directory, "saved"),
+    port: "0",
+    "log-level": "silent",
+  };
   server = spawn(
     process.execPath,
     [
@@ -141,8 +146,14 @@ describe("outrigger backend tinker-server", () => {
   it("names the missing key of an address that others can reach", async () => {
     const run = promisify(execFile)(process.execPath, [
       "bin/outrigger.js",
-      ...["backend", "tinker-server", "--host", "0.0.0.0"],
-      ...["--model", join(directory, "small"), "--state", join(directory, "saved")],
+      "backend",
+      "tinker-server",
+      "--host",
+      "0.0.0.0",
+      "--model",
+      join(directory, "small"),
+      "--state",
+      join(directory, "saved"),
     ]);
     await expect(run).rejects.toMatchObject({
       stderr: expect.stringContaining("OUTRIGGER_TINKER_API_KEY") as string,
