@@ -8,7 +8,10 @@ export default defineConfig({
       {
         test: {
           name: "unit",
-          include: ["{core,runtime,sidecar,controller,backends,adapters,bin,examples}/**/*.test.ts", "test/{contract,golden,architecture,conformance}/**/*.test.ts"],
+          include: [
+            "{core,runtime,sidecar,controller,backends,adapters,bin,examples}/**/*.test.ts",
+            "test/{contract,golden,architecture,conformance}/**/*.test.ts",
+          ],
           pool: "threads",
           isolate: false,
           testTimeout: 120_000,
