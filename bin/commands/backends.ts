@@ -14,6 +14,14 @@ const computePackages = [
   "@tensorflow/tfjs",
 ] as const;
 
+/** Kinds whose trainer is no process of ours: it says by itself what it can do. */
+const trainersOutside = {
+  agl: {
+    summary:
+      "an Agent Lightning v1 trainer drives: its HTTP API is served (docs/agent-lightning.md)",
+  },
+} as const;
+
 interface InstalledCompute {
   readonly package: string;
   /** null: not installed. */
@@ -29,7 +37,7 @@ export function backendsCommand(): Command {
       const computes = computePackages.map(findPackage);
       const text =
         flags.json === true
-          ? JSON.stringify({ kinds: backendKinds, computes }, null, 2)
+          ? JSON.stringify({ kinds: { ...backendKinds, ...trainersOutside }, computes }, null, 2)
           : describe(computes);
       process.stdout.write(`${text}\n`);
     });
@@ -49,8 +57,12 @@ function describe(computes: readonly InstalledCompute[]): string {
   const installed = computes.map(
     ({ package: name, version }) => `  ${name.padEnd(30)} ${version ?? "not installed"}`,
   );
+  const outside = Object.entries(trainersOutside).map(
+    ([name, { summary }]) => `${name}: ${summary}\n`,
+  );
   return [
     ...kinds,
+    ...outside,
     "compute libraries here (native, and tinker without a url):",
     ...installed,
     "",

@@ -12,5 +12,7 @@ export function encodeErrorReply(error: DialectError, value: unknown): EncodedRe
   const seconds = error.retryAfterSeconds ?? (isRetryLater ? 1 : undefined);
   if (seconds === undefined) return reply;
   const whole = String(Math.max(1, Math.ceil(seconds)));
-  return { ...reply, headers: { ...reply.headers, "retry-after": whole } };
+  // Agents of Agent Lightning tell a pause from an overloaded engine by this header.
+  const pause = error.reason === "gate-hold-limit" ? { "x-agl-paused": "true" } : {};
+  return { ...reply, headers: { ...reply.headers, "retry-after": whole, ...pause } };
 }

@@ -149,7 +149,7 @@ describe.skipIf(!isThere)("Agent Lightning's own client and managers", () => {
     });
     expect(engine.requests.length, "no call reaches the engine while paused").toBe(before);
     manager.go();
-    const told = (await manager.ended) as Record<string, never>;
+    const told = (await manager.ended) as Record<string, unknown>;
     const first = told["first"] as View[];
     const second = told["second"] as View[];
     expect(told).toMatchObject({ carried: 2, left: 0, gone: [true, true, true, true, true, true] });
