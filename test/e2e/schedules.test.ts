@@ -67,7 +67,7 @@ describe("kill -9 in each phase of a schedule, then resume", () => {
       expect(await session.ended(), session.output).toBe(0);
       await checkRun(session, file, bound);
     },
-    600_000,
+    1_200_000,
   );
 });
 
