@@ -97,6 +97,8 @@ export async function startAglRun(
   const child = spawn(process.execPath, [outrigger, "run", file, "--out", out, ...flags], {
     stdio: ["ignore", "pipe", "pipe"],
   });
+  // A test that gives up before it serves must not leave it behind.
+  process.once("exit", () => child.kill("SIGKILL"));
   let output = "";
   const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
   const isServing = new Promise<void>((resolve, reject) => {
