@@ -156,7 +156,8 @@ export async function eventually<T>(
   for (;;) {
     const found = await look();
     if (found !== undefined) return found;
-    if (performance.now() > deadline) throw new Error(`not within ${timeoutMs} ms: ${String(look)}`);
+    if (performance.now() > deadline)
+      throw new Error(`not within ${timeoutMs} ms: ${String(look)}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
