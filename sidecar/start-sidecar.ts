@@ -73,7 +73,8 @@ export class Sidecar {
     this.sidecarId = config.sidecarId ?? this.#newId("sc_");
     this.#binding = ownBinding(config);
     this.#capture = {
-      capturesText: config.captureText,
+      // With a controller it is the controller that decides, once it has said so.
+      capturesText: config.captureText && config.controller.address === undefined,
       trainOverrides: {},
       evalOverrides: {},
       requiresCanary: false,

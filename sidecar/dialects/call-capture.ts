@@ -1,8 +1,11 @@
 import type { FinishReason, PolicyVersionSpan } from "../../core/call.ts";
 import type { SseBlock } from "../sse/sse-block.ts";
+import type { ChunkScan } from "./chunk-scan.ts";
 import { decideCompleteness, type IncompleteReason } from "./decide-completeness.ts";
+import { isNullAt, type MemberRange, skipWhitespace } from "./json-scan.ts";
 import { asArray, asNumber, asRecord, asText } from "./json-value.ts";
-import { type ChoiceState, newChoice, readChoice } from "./read-choice.ts";
+import { addTokens, type ChoiceState, newChoice, readChoice } from "./read-choice.ts";
+import { type ChoiceBytes, readChoiceBytes } from "./read-choice-bytes.ts";
 import { readEngineError } from "./read-engine-error.ts";
 
 /** One choice of an answer as the engine reported it. Absent is null; missing is never zero. */
@@ -59,6 +62,7 @@ export interface CallCapture {
 }
 
 interface CaptureState {
+  readonly keepsText: boolean;
   readonly choices: Map<number, ChoiceState>;
   promptIds: number[] | null;
   usage: CapturedUsage | null;
@@ -71,10 +75,12 @@ interface CaptureState {
 
 /**
  * Collects ids, logprobs, versions and text of one request from what the engine answered, in the
- * formats of vLLM, SGLang and the native engine, chat and text completions alike.
+ * formats of vLLM, SGLang and the native engine, chat and text completions alike. Without
+ * `keepsText` the text of streamed chunks is not looked at.
  */
-export function createCallCapture(): CallCapture {
+export function createCallCapture(options: { readonly keepsText?: boolean } = {}): CallCapture {
   const state: CaptureState = {
+    keepsText: options.keepsText ?? true,
     choices: new Map(),
     promptIds: null,
     usage: null,
@@ -92,7 +98,10 @@ export function createCallCapture(): CallCapture {
 }
 
 function addBlock(state: CaptureState, block: SseBlock): void {
-  if (block.data === null || block.data.length === 0 || state.isDone) return;
+  if (state.isDone || !block.hasData) return;
+  const { scan } = block;
+  if (scan !== undefined && !block.isParsed && addScanned(state, block, scan)) return;
+  if (block.data === null || block.data.length === 0) return;
   if (block.isDone) state.isDone = true;
   else add(state, block.json(), true);
 }
@@ -114,12 +123,55 @@ function add(state: CaptureState, value: unknown, isChunk: boolean): void {
     const choice = asRecord(entry);
     if (choice === undefined) continue;
     const index = asNumber(choice["index"]) ?? position;
-    let known = state.choices.get(index);
-    if (known === undefined) {
-      known = newChoice(index);
-      state.choices.set(index, known);
-    }
-    readChoice(known, choice, isChunk);
+    readChoice(choiceOf(state, index), choice, isChunk);
+  }
+}
+
+function choiceOf(state: CaptureState, index: number): ChoiceState {
+  let known = state.choices.get(index);
+  if (known === undefined) {
+    known = newChoice(index);
+    state.choices.set(index, known);
+  }
+  return known;
+}
+
+/** The usual chunk, read from its bytes; false, and nothing changed, for one that must be parsed. */
+function addScanned(state: CaptureState, block: SseBlock, scan: ChunkScan): boolean {
+  const { raw, dataEnd } = block;
+  if (scan.choices.length === 0 || skipWhitespace(raw, scan.close + 1) < dataEnd) return false;
+  if (!scan.members.every((member) => isUsual(state, raw, member))) return false;
+  const choices: ChoiceBytes[] = [];
+  for (const members of scan.choices) {
+    const choice = readChoiceBytes(raw, members, state.keepsText);
+    if (choice === undefined) return false;
+    choices.push(choice);
+  }
+  for (let position = 0; position < choices.length; position += 1) {
+    const { index, ids, logprobs, rest } = choices[position] as ChoiceBytes;
+    const known = choiceOf(state, index ?? position);
+    addTokens(known, ids, logprobs);
+    readChoice(known, rest, true);
+  }
+  return true;
+}
+
+/** Nothing beside `choices` that the capture would read. */
+function isUsual(state: CaptureState, raw: Buffer, { key, value }: MemberRange): boolean {
+  switch (key) {
+    case "id":
+      return state.engineRequestId !== null;
+    case "model":
+      return state.engineModel !== null;
+    case "usage":
+    case "error":
+    case "prompt_token_ids":
+      return isNullAt(raw, value);
+    case "object":
+      // `"error"`: vLLM's older way to report one.
+      return value.end - value.start > 10;
+    default:
+      return true;
   }
 }
 

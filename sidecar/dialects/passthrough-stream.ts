@@ -95,7 +95,9 @@ export function createPassthroughStream(settings: PassthroughStreamSettings): Di
 export function stripBlock(block: SseBlock, asked: ClientAsked): Buffer {
   const { raw, dataStart } = block;
   if (dataStart !== -1) {
-    const cuts = stripCuts(raw, dataStart, asked, true);
+    const cuts = stripCuts(raw, dataStart, asked, true, (scan) => {
+      block.scan = scan;
+    });
     return cuts === droppedChunk ? NO_BYTES : applyCuts(raw, cuts);
   }
   const { data } = block;

@@ -76,6 +76,16 @@ function readTokens(state: ChoiceState, choice: JsonRecord): void {
   state.weightVersion = readVersion(meta?.["weight_version"]) ?? state.weightVersion;
 }
 
+/** Ids and logprobs of one chunk that were read from its bytes. */
+export function addTokens(
+  state: ChoiceState,
+  ids: readonly number[] | undefined,
+  logprobs: readonly number[] | undefined,
+): void {
+  state.responseIds = append(state.responseIds, ids);
+  state.logprobs = append(state.logprobs, logprobs);
+}
+
 /** `logprobs.content[].logprob` (chat) or `logprobs.token_logprobs[]` (text completions). */
 function readLogprobs(value: JsonValue | undefined): readonly unknown[] | undefined {
   const logprobs = asRecord(value);

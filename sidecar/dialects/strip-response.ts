@@ -1,4 +1,5 @@
 import { applyCuts, type ByteCut, removalCuts } from "./byte-cuts.ts";
+import type { ChunkScan } from "./chunk-scan.ts";
 import type { ClientAsked } from "./dialect.ts";
 import {
   type ByteRange,
@@ -37,15 +38,20 @@ export function stripResponse(
   return cuts === droppedChunk ? cuts : applyCuts(bytes, cuts);
 }
 
-/** The same for JSON that starts at `from` inside other bytes: what to cut out of them. */
+/**
+ * The same for JSON that starts at `from` inside other bytes: what to cut out of them. `onScan`
+ * gets the places of the members, where they could be followed.
+ */
 export function stripCuts(
   bytes: Buffer,
   from: number,
   asked: ClientAsked,
   isChunk: boolean,
+  onScan?: (scan: ChunkScan) => void,
 ): readonly ByteCut[] | typeof droppedChunk {
   const cuts: ByteCut[] = [];
   const members: MemberRange[] = [];
+  const choices: MemberRange[][] = [];
   let choiceCount: number | undefined;
   let usage: ByteRange | undefined;
   const close = walkObject(bytes, from, (key, keyStart, start) => {
@@ -54,7 +60,7 @@ export function stripCuts(
       choiceCount = 0;
       const arrayEnd = walkArray(bytes, start, (element) => {
         choiceCount = (choiceCount ?? 0) + 1;
-        return cutChoice(bytes, element, asked, cuts);
+        return cutChoice(bytes, element, asked, cuts, choices);
       });
       end = arrayEnd === undefined ? undefined : arrayEnd + 1;
     }
@@ -64,6 +70,7 @@ export function stripCuts(
     return end;
   });
   if (close === undefined) return [];
+  if (choices.length === choiceCount) onScan?.({ members, choices, close });
   const hidesUsage = isChunk && !asked.usage && usage !== undefined;
   const isNullUsage = usage !== undefined && isNullAt(bytes, usage);
   if (hidesUsage && choiceCount === 0 && !isNullUsage) return droppedChunk;
@@ -78,7 +85,13 @@ export function stripCuts(
 }
 
 /** Returns where the choice ends. */
-function cutChoice(bytes: Buffer, from: number, asked: ClientAsked, cuts: ByteCut[]): number {
+function cutChoice(
+  bytes: Buffer,
+  from: number,
+  asked: ClientAsked,
+  cuts: ByteCut[],
+  choices: MemberRange[][],
+): number {
   const members: MemberRange[] = [];
   const close = walkObject(bytes, from, (key, keyStart, start) => {
     const value = { start, end: skipValue(bytes, start) };
@@ -89,6 +102,7 @@ function cutChoice(bytes: Buffer, from: number, asked: ClientAsked, cuts: ByteCu
     return value.end;
   });
   if (close === undefined) return skipValue(bytes, from);
+  choices.push(members);
   if (!asked.tokenIds) removeMembers(members, ({ key }) => captureMembers.has(key), cuts);
   return close + 1;
 }

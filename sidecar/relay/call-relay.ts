@@ -215,6 +215,7 @@ export class CallRelay implements RetriableCall {
       headers: engineRequestHeaders(rawHeaders, engine.apiKey),
       fan: this.#fan,
       stream: () => this.#openStream(),
+      keepsText: this.#context.capture().capturesText,
       maxResponseBytes: this.#context.limits.maxResponseBytes,
       nowMs: this.#context.nowMs,
     });
@@ -358,7 +359,8 @@ export class CallRelay implements RetriableCall {
         },
         requestBody: body,
         errorBody: attempt.errorBody,
-        capturesText: capture.capturesText,
+        // A setting that came in mid-call is for the next one: this answer's text was not kept.
+        capturesText: capture.capturesText && attempt.keepsText,
         dropped: plan.dropped,
         samplingJson: samplingJson(plan.upstreamBody),
         untrainable: untrainable(engine, plan, capture.requiresCanary),

@@ -34,6 +34,7 @@ export interface AttemptSetup {
   readonly fan: AnswerFan;
   /** The one stream of this call: a keep-alive may have opened it before this attempt. */
   readonly stream: () => DialectStream;
+  readonly keepsText: boolean;
   readonly maxResponseBytes: number;
   readonly nowMs: () => number;
 }
@@ -53,7 +54,7 @@ export class EngineAttempt implements ExchangeListener {
   readonly #exchange = new UpstreamExchange(this);
   readonly #settle: (outcome: AttemptOutcome) => void;
   readonly outcome: Promise<AttemptOutcome>;
-  readonly capture: CallCapture = createCallCapture();
+  readonly capture: CallCapture;
   #stream: DialectStream | undefined;
   #decoder: SseDecoder | undefined;
   #decompressor: Transform | undefined;
@@ -63,6 +64,7 @@ export class EngineAttempt implements ExchangeListener {
   #wholeBytes = 0;
   #isSettled = false;
   #isStreamDone = false;
+  readonly keepsText: boolean;
   status = 0;
   sentAtMs: number | undefined;
   firstByteAtMs: number | undefined;
@@ -71,6 +73,8 @@ export class EngineAttempt implements ExchangeListener {
 
   constructor(setup: AttemptSetup) {
     this.#setup = setup;
+    this.keepsText = setup.keepsText;
+    this.capture = createCallCapture({ keepsText: setup.keepsText });
     let settle: (outcome: AttemptOutcome) => void = () => undefined;
     this.outcome = new Promise((resolve) => {
       settle = resolve;

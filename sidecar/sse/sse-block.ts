@@ -1,3 +1,4 @@
+import type { ChunkScan } from "../dialects/chunk-scan.ts";
 import { type JsonValue, parseJson } from "../dialects/json-value.ts";
 
 /**
@@ -14,6 +15,8 @@ export class SseBlock {
   readonly event: string | null;
   /** False for the tail of a stream that ended without a blank line. */
   readonly terminated: boolean;
+  /** Places in `raw`, when the relay has looked for them. */
+  scan: ChunkScan | undefined;
   #data: Buffer | null | undefined;
   #json: JsonValue | undefined;
   #parsed = false;
@@ -46,6 +49,15 @@ export class SseBlock {
     terminated: boolean,
   ): SseBlock {
     return new SseBlock(raw, { start: -1, end: -1, joined }, event, terminated);
+  }
+
+  /** End of the data that starts at `dataStart`. */
+  get dataEnd(): number {
+    return this.#dataEnd;
+  }
+
+  get isParsed(): boolean {
+    return this.#parsed;
   }
 
   get hasData(): boolean {

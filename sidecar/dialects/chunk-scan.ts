@@ -1,0 +1,13 @@
+import type { MemberRange } from "./json-scan.ts";
+
+/**
+ * Where the members of one streamed chunk stand in the block's bytes: found once, when the relay
+ * takes out what the capture added, and used again by the capture after the write.
+ */
+export interface ChunkScan {
+  readonly members: readonly MemberRange[];
+  /** Of each object in `choices`, in order. */
+  readonly choices: readonly (readonly MemberRange[])[];
+  /** Position of the closing brace. */
+  readonly close: number;
+}
