@@ -1,6 +1,7 @@
 // Bundles the sidecar into one file that needs nothing but Node: dist/sidecar.mjs, or the path given.
-import { build } from "esbuild";
+
 import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 await build({

@@ -20,7 +20,7 @@ function sourceFiles(folder: string): string[] {
   return readdirSync(join(root, folder)).flatMap((name) => {
     const path = join(folder, name);
     if (statSync(join(root, path)).isDirectory()) return sourceFiles(path);
-    return /\.ts$/.test(name) ? [path] : [];
+    return name.endsWith(".ts") ? [path] : [];
   });
 }
 

@@ -33,7 +33,12 @@ describe("what the README says works", () => {
   it("the demo's experiment runs and leaves its files, two steps of it here", async () => {
     const folder = join(out, "run");
     const { stdout } = await outrigger(
-      ...["run", "examples/calculator/experiment.yaml", "--steps", "2", "--out", folder],
+      "run",
+      "examples/calculator/experiment.yaml",
+      "--steps",
+      "2",
+      "--out",
+      folder,
     );
     const result = JSON.parse(readFileSync(join(folder, "result.json"), "utf8")) as {
       passAt1: { before: number; after: number };

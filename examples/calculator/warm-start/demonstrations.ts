@@ -69,7 +69,7 @@ function pickKind(at: number): keyof typeof shares {
 
 /** A number with as many digits as the answer: what one says without calculating. */
 function guess(answer: string, random: () => number): string {
-  return [...answer]
+  return Array.from(answer)
     .map((digit, i) =>
       /\d/.test(digit)
         ? String(Math.floor(random() * (i === 0 ? 9 : 10)) + (i === 0 ? 1 : 0))

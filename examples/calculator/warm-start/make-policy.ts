@@ -119,7 +119,7 @@ async function main(): Promise<void> {
   const encode = (text: string): number[] =>
     tokenizer.encode(text, { add_special_tokens: false }).ids;
 
-  const digits = new Set([..."0123456789"].flatMap(encode));
+  const digits = new Set("0123456789".split("").flatMap(encode));
   const call = encode("<tool_call>")[0] as number;
   const isCopied = (row: Row, t: number): boolean =>
     digits.has(row.tokenIds[t] as number) && row.tokenIds.includes(call);
