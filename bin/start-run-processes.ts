@@ -5,7 +5,8 @@ import { identifyProcess } from "../controller/runners/process-identity.ts";
 import { freePort } from "../runtime/free-port.ts";
 import type { Logger } from "../runtime/log.ts";
 import { childEnvironment, SupervisedProcess } from "../runtime/supervise-process.ts";
-import { openExperimentBackend, outriggerCommand } from "./start-backend.ts";
+import { sidecarCommand } from "./sidecar-command.ts";
+import { openExperimentBackend } from "./start-backend.ts";
 
 const readyTimeoutMs = 120_000;
 const graceMs = 20_000;
@@ -72,24 +73,6 @@ export async function startRunProcesses(
       await Promise.all([sidecar.close(), trainer.close()]);
     },
   };
-}
-
-function sidecarCommand(port: number, request: ProcessRequest): string[] {
-  return [
-    ...outriggerCommand(),
-    "sidecar",
-    "--host",
-    "127.0.0.1",
-    "--port",
-    String(port),
-    "--controller",
-    request.grpcAddress,
-    "--spool-dir",
-    join(request.directory, "spool"),
-    "--log-level",
-    "warn",
-    "--exit-with-parent",
-  ];
 }
 
 function noteProcess(request: ProcessRequest, name: string, pid: number): void {

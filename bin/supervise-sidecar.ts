@@ -5,7 +5,7 @@ import type { SidecarHandle } from "../controller/serve-experiment.ts";
 import { freePort } from "../runtime/free-port.ts";
 import type { Logger } from "../runtime/log.ts";
 import { childEnvironment, SupervisedProcess } from "../runtime/supervise-process.ts";
-import { outriggerCommand } from "./start-backend.ts";
+import { sidecarCommand } from "./sidecar-command.ts";
 
 const readyTimeoutMs = 120_000;
 const graceMs = 20_000;
@@ -46,20 +46,4 @@ export async function superviseSidecar(
     wasDownSince: (ms) => sidecar.wasDownSince(ms),
     close: () => sidecar.close(),
   };
-}
-
-function sidecarCommand(port: number, { grpcAddress, directory }: ProcessRequest): string[] {
-  const flags = {
-    host: "127.0.0.1",
-    port: String(port),
-    controller: grpcAddress,
-    "spool-dir": join(directory, "spool"),
-    "log-level": "warn",
-  };
-  return [
-    ...outriggerCommand(),
-    "sidecar",
-    ...Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]),
-    "--exit-with-parent",
-  ];
 }
