@@ -16,9 +16,7 @@ function readTree(folder: string): Record<string, string> {
   );
 }
 
-it("proto/gen is what buf generates from the protos, and buf lint is clean", {
-  timeout: 60_000,
-}, () => {
+it("proto/gen is what buf generates from the protos, and buf lint is clean", () => {
   const work = mkdtempSync(join(tmpdir(), "outrigger-buf-"));
   try {
     cpSync(join(root, "buf.yaml"), join(work, "buf.yaml"));

@@ -179,7 +179,7 @@ describe("what goes wrong in an attempt is a typed outcome", () => {
     );
     const made = await experiment(
       {
-        harness: { timeoutMs: 15_000, killGraceMs: 200 },
+        harness: { timeoutMs: 25_000, killGraceMs: 200 },
         reward: { verifier: { retries: 1, timeoutMs: 20_000 } },
         schedule: { steps: 1, groupsPerStep: questions.length, groupSize: 1 },
         evaluation: { before: false, after: false },

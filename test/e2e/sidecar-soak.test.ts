@@ -67,7 +67,7 @@ describe("the sidecar survives", () => {
         }
       };
       await Promise.all(Array.from({ length: 25 }, worker));
-      await until(() => proxied.sidecar.gateStatus().inFlight === 0, 20_000);
+      await until(() => proxied.sidecar.gateStatus().inFlight === 0);
     };
     const heap = (): number => {
       proxied.calls.length = 0;
@@ -130,7 +130,7 @@ describe("the sidecar survives", () => {
     await wait(10_000);
     const during = reached;
     await engine.start(port);
-    await until(() => reached > during + 40, 20_000);
+    await until(() => reached > during + 40);
     isOver = true;
     await Promise.all(clients);
     expect(refused).toBeGreaterThanOrEqual(20);

@@ -107,8 +107,11 @@ function plain(values: Int32Array | Float32Array | null): number[] | null {
   return values === null ? null : [...values];
 }
 
-/** Resolves when `condition` holds; looks again on each turn of the event loop. */
-export async function until(condition: () => boolean, timeoutMs = 10_000): Promise<void> {
+/**
+ * Resolves when `condition` holds; looks again on each turn of the event loop. The limit only ends a
+ * test that hangs: what is waited for may be in another process, on a machine with much else to do.
+ */
+export async function until(condition: () => boolean, timeoutMs = 60_000): Promise<void> {
   const deadline = performance.now() + timeoutMs;
   while (!condition()) {
     if (performance.now() > deadline)
