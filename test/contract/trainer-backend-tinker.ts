@@ -20,7 +20,9 @@ export interface TinkerUnderTest extends BackendUnderTest {
   restartServer(): Promise<void>;
   /** Ends the backend only, and opens it over the same journal. */
   restartBackend(): Promise<TrainerBackend>;
-  /** Weights and moments of the policy now, byte for byte. */
+  /** The directory of weights and moments of the policy now. */
+  statePath(): Promise<string>;
+  /** Both, byte for byte. */
   state(): Promise<{ readonly weights: Buffer; readonly optimizer: Buffer }>;
 }
 
@@ -78,9 +80,16 @@ export async function openTinkerUnderTest(
     await backend.close();
     return openBackend();
   };
+  const statePath = async (): Promise<string> => {
+    const journal = JSON.parse(
+      await readFile(join(directory, "journal", "tinker.json"), "utf8"),
+    ) as { statePath: string };
+    return join(directory, "saved", journal.statePath.replace("tinker://", ""));
+  };
   return {
     backend: await openBackend(),
     directory,
+    statePath,
     restartServer,
     restartBackend,
     restart: async () => {
@@ -88,10 +97,7 @@ export async function openTinkerUnderTest(
       return restartBackend();
     },
     state: async () => {
-      const journal = JSON.parse(
-        await readFile(join(directory, "journal", "tinker.json"), "utf8"),
-      ) as { statePath: string };
-      const folder = join(directory, "saved", journal.statePath.replace("tinker://", ""));
+      const folder = await statePath();
       return {
         weights: await readFile(join(folder, "model.safetensors")),
         optimizer: await readFile(join(folder, "optimizer.safetensors")),
