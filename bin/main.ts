@@ -28,6 +28,10 @@ const subcommands: Record<string, { summary: string; load: () => Promise<Command
     summary: "list and show rollouts and their calls",
     load: async () => (await import("./commands/rollouts.ts")).rolloutsCommand(),
   },
+  report: {
+    summary: "compare runs: curves, before and after, settings that differ",
+    load: async () => (await import("./commands/report.ts")).reportCommand(),
+  },
   assemble: {
     summary: "turn recorded calls into training samples, offline",
     load: async () => (await import("./commands/assemble.ts")).assembleCommand(),
