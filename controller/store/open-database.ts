@@ -1,7 +1,13 @@
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import SqliteDatabase from "better-sqlite3";
-import { Kysely, type Migration, Migrator, SqliteDialect } from "kysely";
+import {
+  Kysely,
+  type SqliteDatabase as KyselySqlite,
+  type Migration,
+  Migrator,
+  SqliteDialect,
+} from "kysely";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 
 /**
@@ -27,7 +33,9 @@ export interface DatabaseOptions {
 export async function openDatabase(options: DatabaseOptions): Promise<Database> {
   const { path, durability = "process", migrations } = options;
   const sqlite = openFile(path, durability);
-  const database: Database = new Kysely({ dialect: new SqliteDialect({ database: sqlite }) });
+  const database: Database = new Kysely({
+    dialect: new SqliteDialect({ database: keepStatements(sqlite) }),
+  });
   const migrator = new Migrator({
     db: database,
     provider: { getMigrations: () => Promise.resolve({ ...migrations }) },
@@ -40,6 +48,26 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
     throw unusable(path, error);
   }
   return database;
+}
+
+const statementsKept = 256;
+
+/**
+ * Kysely prepares each query anew, which costs more than most of ours do. Here a statement is
+ * prepared once and kept; the one that was used longest ago makes room.
+ */
+function keepStatements(sqlite: SqliteDatabase.Database): KyselySqlite {
+  const kept = new Map<string, SqliteDatabase.Statement>();
+  return {
+    prepare: (sql: string) => {
+      const statement = kept.get(sql) ?? sqlite.prepare(sql);
+      kept.delete(sql);
+      kept.set(sql, statement);
+      if (kept.size > statementsKept) kept.delete(kept.keys().next().value as string);
+      return statement;
+    },
+    close: () => sqlite.close(),
+  };
 }
 
 function openFile(path: string, durability: "process" | "power"): SqliteDatabase.Database {
