@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { capabilityProblems } from "./backend-kinds.ts";
+import { type BackendKind, backendKinds, capabilityProblems } from "./backend-kinds.ts";
 
 const wanted = {
   loss: { kind: "ppo", clipLow: 0.8, clipHigh: 1.2 },
@@ -8,30 +8,41 @@ const wanted = {
   temperature: 1,
 } as const;
 
+const much = {
+  loss: { kind: "ppo", clipLow: 0.8, clipHigh: 1.2, dualClip: 3 },
+  correction: { kind: "truncate", level: "token", max: 2 },
+  klCoefficient: 0.1,
+  temperature: 0.7,
+} as const;
+
 it("finds nothing against what a backend can do", () => {
-  expect(capabilityProblems("native", wanted)).toEqual([]);
-  expect(capabilityProblems("tinker", wanted)).toEqual([]);
-  const much = {
-    loss: { kind: "ppo", clipLow: 0.8, clipHigh: 1.2, dualClip: 3 },
-    correction: { kind: "truncate", level: "token", max: 2 },
-    klCoefficient: 0.1,
-    temperature: 0.7,
-  } as const;
-  expect(capabilityProblems("native", much)).toEqual([]);
+  const { native, tinker } = backendKinds;
+  expect(capabilityProblems("native", native, wanted)).toEqual([]);
+  expect(capabilityProblems("tinker", tinker, wanted)).toEqual([]);
+  expect(capabilityProblems("native", native, much)).toEqual([]);
+  expect(capabilityProblems("tinker", tinker, { ...much, temperature: 1 })).toEqual([]);
 });
 
 it("lists every problem at once, with the field and what there is instead", () => {
-  const problems = capabilityProblems("tinker", {
-    loss: { kind: "gspo", clipLow: 0.9, clipHigh: 1.1 },
-    correction: { kind: "mask", level: "token", min: 0.5, max: 2 },
-    klCoefficient: 0.1,
-    temperature: 0.7,
-  });
+  const little: BackendKind = {
+    summary: "",
+    losses: ["importance-sampling", "ppo"],
+    corrections: ["none"],
+    supportsKl: false,
+    supportsRestore: true,
+    supportsDualClip: false,
+    supportsTemperature: false,
+  };
+  const gspo = { kind: "gspo", clipLow: 0.9, clipHigh: 1.1 } as const;
+  const problems = capabilityProblems("little", little, { ...much, loss: gspo });
   expect(problems.map((p) => p.split(":")[0])).toEqual([
     "algorithm.loss.kind gspo",
-    "algorithm.correction.kind mask",
+    "algorithm.correction.kind truncate",
     "algorithm.klCoefficient 0.1",
     "sampling.train.temperature 0.7",
   ]);
-  expect(problems[0]).toContain("it has importance-sampling, ppo, cispo");
+  expect(problems[0]).toContain("the little backend cannot do it; it has importance-sampling, ppo");
+  expect(capabilityProblems("little", little, { ...wanted, loss: much.loss })).toEqual([
+    "algorithm.loss.dualClip: the little backend cannot do it; leave it out",
+  ]);
 });

@@ -25,17 +25,17 @@ export const backendKinds = {
     summary:
       "trains on a Tinker server: verl (verl_tinker), SkyRL, or one in front of the native trainer",
     ...tinkerCapabilities,
-    supportsDualClip: false,
+    supportsDualClip: true,
     supportsTemperature: false,
   },
 } as const satisfies Record<string, BackendKind>;
 
 /** What an algorithm asks for that a backend cannot do, in the experiment file's words. */
 export function capabilityProblems(
-  name: keyof typeof backendKinds,
+  name: string,
+  kind: BackendKind,
   wanted: Pick<UpdateSettings, "loss" | "correction" | "klCoefficient" | "temperature">,
 ): string[] {
-  const kind: BackendKind = backendKinds[name];
   const { loss, correction, klCoefficient, temperature } = wanted;
   const problems: string[] = [];
   const refuse = (field: string, alternatives: string): void => {

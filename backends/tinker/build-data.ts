@@ -11,7 +11,36 @@ type LossInput = Pick<ForwardBackwardInput, "loss_fn" | "loss_fn_config">;
  * weights that are not negative. Positions that are not trained have advantage 0.
  */
 export function buildDatum(sample: TrainingSample): Datum {
-  const { tokenIds, lossMask, samplingLogprobs, advantages, weights } = sample;
+  const { samplingLogprobs, advantages, weights } = sample;
+  return layOut(sample, {
+    // A logprob is never above 0; a sampler's rounding may be.
+    logprob: (t) => Math.min(0, samplingLogprobs[t] as number),
+    advantage: (t) => (advantages[t] as number) * (weights[t] as number),
+  });
+}
+
+/**
+ * The row for `importance_sampling` at the very weights that `logprobs` are of: its ratio is 1, so
+ * the slope at each token is minus the advantage, here the wanted one (d loss / d logprob).
+ */
+export function buildGradientDatum(
+  sample: TrainingSample,
+  logprobs: Float32Array,
+  slopes: Float32Array,
+): Datum {
+  return layOut(sample, {
+    logprob: (t) => logprobs[t] as number,
+    advantage: (t) => -(slopes[t] as number),
+  });
+}
+
+function layOut(
+  { tokenIds, lossMask, weights }: TrainingSample,
+  token: {
+    readonly logprob: (t: number) => number;
+    readonly advantage: (t: number) => number;
+  },
+): Datum {
   const length = tokenIds.length - 1;
   const isTrained = (t: number): boolean => lossMask[t] === 1 && weights[t] !== 0;
   const shifted = (valueOf: (t: number) => number): number[] =>
@@ -20,15 +49,8 @@ export function buildDatum(sample: TrainingSample): Datum {
     model_input: { chunks: [{ type: "encoded_text", tokens: Array.from(tokenIds.slice(0, -1)) }] },
     loss_fn_inputs: {
       target_tokens: tensor(Array.from(tokenIds.slice(1)), "int64"),
-      // A logprob is never above 0; a sampler's rounding may be.
-      logprobs: tensor(
-        shifted((t) => Math.min(0, samplingLogprobs[t] as number)),
-        "float32",
-      ),
-      advantages: tensor(
-        shifted((t) => (advantages[t] as number) * (weights[t] as number)),
-        "float32",
-      ),
+      logprobs: tensor(shifted(token.logprob), "float32"),
+      advantages: tensor(shifted(token.advantage), "float32"),
     },
   };
 }
@@ -51,7 +73,7 @@ export function buildLoss({ loss }: Pick<UpdateSettings, "loss">): LossInput {
         loss_fn_config: { clip_low_threshold: loss.clipLow, clip_high_threshold: loss.clipHigh },
       };
     case "gspo":
-      throw unsupported("algorithm.loss.kind gspo");
+      throw new Error("no server has gspo; its gradient is worked out here");
   }
 }
 
@@ -66,22 +88,15 @@ export function buildAdamParams(settings: UpdateSettings): AdamParams {
   };
 }
 
-/** Refuses what the protocol has no word for; nothing is left out silently. */
-export function checkTinkerSettings(settings: UpdateSettings): void {
-  const { loss, correction, klCoefficient, temperature } = settings;
-  if (loss.kind === "gspo") throw unsupported("algorithm.loss.kind gspo");
-  if (loss.kind === "ppo" && loss.dualClip !== undefined)
-    throw unsupported("algorithm.loss.dualClip");
-  if (correction.kind !== "none") throw unsupported(`algorithm.correction.kind ${correction.kind}`);
-  if (klCoefficient !== 0) throw unsupported("algorithm.klCoefficient above 0");
-  if (temperature !== 1) throw unsupported(`sampling.train.temperature ${temperature}, not 1`);
+/** A server computes at temperature 1; what else it has no word for is worked out here. */
+export function checkTinkerSettings({ temperature }: UpdateSettings): void {
+  if (temperature === 1) return;
+  throw new OutriggerError(
+    "update-settings-invalid",
+    `a Tinker server cannot do sampling.train.temperature ${temperature}, not 1`,
+    { origin: "user", hint: "Change the experiment, or use the native backend." },
+  );
 }
-
-const unsupported = (what: string): OutriggerError =>
-  new OutriggerError("update-settings-invalid", `a Tinker server cannot do ${what}`, {
-    origin: "user",
-    hint: "Change the experiment, or use the native backend.",
-  });
 
 /** Rows in the given order, in calls of at most `maxTokens` tokens; a longer row is alone. */
 export function splitIntoCalls(data: readonly Datum[], maxTokens: number): Datum[][] {

@@ -5,6 +5,7 @@ import type { UpdateResult, UpdateSettings } from "../../core/trainer-backend.ts
 import { updateNotFinite } from "../native/training/check-update.ts";
 import { createLogprobGapCollector } from "../native/training/logprob-gap.ts";
 import { policyLossOfRow } from "../native/training/policy-loss.ts";
+import type { AccumulatedGradient } from "./accumulate-gradient.ts";
 
 /** Servers that write NaN into JSON as null must not look like servers that say 0. */
 const outputSchema = z.object({
@@ -45,34 +46,43 @@ const incomplete = (message: string): OutriggerError =>
 /** Loss, gap and clipping of an update from the logprobs that the server computed for it. */
 export function summariseUpdate(
   samples: readonly TrainingSample[],
-  logprobs: readonly Float32Array[],
+  { logprobs, referenceLogprobs }: AccumulatedGradient,
   settings: UpdateSettings,
-): Pick<
-  UpdateResult,
-  "loss" | "trainedTokenCount" | "logprobGap" | "meanRatio" | "clippedFraction"
-> {
+): Omit<UpdateResult, "updateId" | "version" | "applied" | "gradNorm" | "sampleCount"> {
   const gap = createLogprobGapCollector();
-  const sum = { loss: 0, trained: 0, clipped: 0 };
+  const sum = { loss: 0, trained: 0, clipped: 0, masked: 0, kl: 0 };
   samples.forEach((sample, r) => {
     const own = logprobs[r] as Float32Array;
-    const row = policyLossOfRow({ sample, logprobs: own }, settings);
+    const frozen = referenceLogprobs?.[r];
+    const row = policyLossOfRow({ sample, logprobs: own, referenceLogprobs: frozen }, settings);
     if (!Number.isFinite(row.loss)) {
       throw updateNotFinite(`the loss of rollout ${sample.rolloutId} is ${row.loss}`);
     }
     sum.loss += row.loss;
     sum.trained += row.trained.length;
     sum.clipped += row.clippedCount;
-    for (const t of row.trained) gap.add(sample.samplingLogprobs[t] as number, own[t] as number);
+    sum.masked += row.maskedCount;
+    for (const t of row.trained) {
+      gap.add(sample.samplingLogprobs[t] as number, own[t] as number);
+      if (frozen !== undefined) sum.kl += k3((frozen[t] as number) - (own[t] as number));
+    }
   });
   const { meanRatio, ...logprobGap } = gap.result();
+  const perToken = (count: number): number => (sum.trained === 0 ? 0 : count / sum.trained);
   return {
     loss: sum.loss,
     trainedTokenCount: sum.trained,
     logprobGap,
     meanRatio,
-    clippedFraction: sum.trained === 0 ? 0 : sum.clipped / sum.trained,
+    clippedFraction: perToken(sum.clipped),
+    metrics: {
+      "correction/masked_fraction": perToken(sum.masked),
+      ...(referenceLogprobs === undefined ? {} : { "reference/kl": perToken(sum.kl) }),
+    },
   };
 }
+
+const k3 = (d: number): number => Math.expm1(d) - d;
 
 /** The gradient norm by whatever name the server gives it; NaN where it gives none. */
 export function readOptimMetrics(answer: unknown): {

@@ -1,9 +1,12 @@
 import type { BackendDescription } from "../../core/trainer-backend.ts";
 
-/** What every Tinker server is asked for; docs/backends.md says what some of them leave out. */
+/**
+ * Losses that no Tinker server has are folded into one that each has (accumulate-gradient.ts);
+ * docs/backends.md says what some servers leave out.
+ */
 export const tinkerCapabilities = {
-  losses: ["importance-sampling", "ppo", "cispo"],
-  corrections: ["none"],
-  supportsKl: false,
+  losses: ["ppo", "cispo", "gspo", "importance-sampling"],
+  corrections: ["none", "truncate", "mask"],
+  supportsKl: true,
   supportsRestore: true,
 } as const satisfies Partial<BackendDescription>;

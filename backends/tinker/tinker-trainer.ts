@@ -3,12 +3,14 @@ import type { TrainingSample } from "../../core/sample.ts";
 import type { UpdateRequest, UpdateResult } from "../../core/trainer-backend.ts";
 import type { Logger } from "../../runtime/log.ts";
 import { updateNotFinite } from "../native/training/check-update.ts";
+import { accumulateGradient, gradientCallCount } from "./accumulate-gradient.ts";
 import type { ServedSampler } from "./asample-engine.ts";
-import { buildAdamParams, buildDatum, buildLoss, splitIntoCalls } from "./build-data.ts";
-import { parseSequence } from "./parse-sequence.ts";
-import { readLogprobs, readOptimMetrics, summariseUpdate } from "./summarise-update.ts";
+import { buildAdamParams, buildDatum } from "./build-data.ts";
+import { parsePromptLogprobs, parseSequence } from "./parse-sequence.ts";
+import { readOptimMetrics, summariseUpdate } from "./summarise-update.ts";
 import { isReason, requestIdOf, type TinkerClient } from "./tinker-client.ts";
 import type { TinkerJournal } from "./tinker-journal.ts";
+import type { ForwardBackwardInput, TensorData } from "./tinker-wire.ts";
 
 export interface TinkerTrainerOptions {
   readonly client: TinkerClient;
@@ -49,12 +51,15 @@ export interface TinkerTrainer {
 
 const maxTries = 4;
 const maxRememberedUpdates = 64;
+/** Rows whose reference logprobs are asked for at once. */
+const referenceRows = 32;
 /** Prompt tokens of the canary, and what it is without any. */
 const canaryTokens = 16;
 
 export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTrainer {
   const { client, journal, log } = options;
   let canaryPrompt: readonly number[] = [0];
+  let hasForward = true;
 
   const takeSeqIds = async (count: number): Promise<number> => {
     const first = journal.state.nextSeqId;
@@ -109,6 +114,56 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
       sampling_params: { max_tokens: 1, temperature: 1, seed: 0 },
     };
     parseSequence(await client.run("asample", body, { isRepeatable: true, signal }));
+  };
+
+  /**
+   * The answer of `forward`. SkyRL's server has no such route for JSON: there a backward pass of
+   * rows whose advantages are 0 says the same, and adds nothing.
+   */
+  const forward = async (
+    body: Readonly<Record<string, unknown>>,
+    seqId: number,
+    signal: AbortSignal | undefined,
+  ): Promise<Readonly<Record<string, unknown>>> => {
+    if (hasForward) {
+      try {
+        return await train("forward", body, seqId, signal);
+      } catch (error) {
+        if (!isRouteMissing(error)) throw error;
+        hasForward = false;
+      }
+    }
+    return train(
+      "forward_backward",
+      { forward_backward_input: withoutAdvantages(body) },
+      seqId,
+      signal,
+    );
+  };
+
+  /** Of the model that training started from, as the prompts of samples that are thrown away. */
+  const referenceLogprobs = async (
+    rows: readonly TrainingSample[],
+    signal: AbortSignal | undefined,
+  ): Promise<Float32Array[]> => {
+    const read = async ({ tokenIds }: TrainingSample): Promise<Float32Array> => {
+      const body = {
+        type: "sample",
+        num_samples: 1,
+        base_model: options.baseModel,
+        prompt: { chunks: [{ type: "encoded_text", tokens: Array.from(tokenIds) }] },
+        sampling_params: { max_tokens: 1, temperature: 1, seed: 0 },
+        prompt_logprobs: true,
+        topk_prompt_logprobs: 0,
+      };
+      const answer = await client.run("asample", body, { isRepeatable: true, signal });
+      return parsePromptLogprobs(answer, tokenIds.length);
+    };
+    const all: Float32Array[] = [];
+    for (let start = 0; start < rows.length; start += referenceRows) {
+      all.push(...(await Promise.all(rows.slice(start, start + referenceRows).map(read))));
+    }
+    return all;
   };
 
   const createModel = async (signal: AbortSignal | undefined): Promise<string> => {
@@ -228,14 +283,20 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
     signal: AbortSignal | undefined,
   ): Promise<UpdateResult> => {
     const { version } = journal.state;
+    const { trainable, settings } = update;
     const firstSeqId = await claimSeqIds(update.updateId, plan);
-    const answers: unknown[] = [];
-    for (const [i, body] of plan.calls.entries()) {
-      answers.push(await train("forward_backward", body, firstSeqId + i, signal));
-    }
-    const logprobs = readLogprobs(answers, update.trainable);
-    const summary = summariseUpdate(update.trainable, logprobs, update.settings);
-    const next = firstSeqId + plan.calls.length;
+    const gradient = await accumulateGradient({
+      trainable,
+      settings,
+      maxCallTokens: options.maxCallTokens,
+      send: (path, body, callIndex) =>
+        path === "forward"
+          ? forward(body, firstSeqId + callIndex, signal)
+          : train(path, body, firstSeqId + callIndex, signal),
+      referenceLogprobs: () => referenceLogprobs(trainable, signal),
+    });
+    const summary = summariseUpdate(trainable, gradient, settings);
+    const next = firstSeqId + plan.callCount;
     const optim = readOptimMetrics(await train("optim_step", plan.optimStep, next, signal));
     if (Object.values(optim.metrics).some((value) => !Number.isFinite(value))) {
       throw updateNotFinite("the optimizer step reports what is not finite");
@@ -244,7 +305,8 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
     const samplerPath = await saveSampler(version + 1, next + 2, signal);
     const result: UpdateResult = {
       ...summary,
-      ...optim,
+      gradNorm: optim.gradNorm,
+      metrics: { ...summary.metrics, ...optim.metrics },
       updateId: update.updateId,
       version: version + 1,
       applied: true,
@@ -268,8 +330,8 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
     const { pending, isRepeatable, nextSeqId } = journal.state;
     const isSame = pending?.updateId === updateId && pending.bodyHash === plan.hash;
     if (pending !== null && isSame && isRepeatable === true) return pending.firstSeqId;
-    // forward_backward calls, optim_step, save_weights, save_weights_for_sampler.
-    const count = plan.calls.length + 3;
+    // Those of the gradient, optim_step, save_weights, save_weights_for_sampler.
+    const count = plan.callCount + 3;
     await journal.write({
       nextSeqId: nextSeqId + count,
       pending: { updateId, bodyHash: plan.hash, firstSeqId: nextSeqId },
@@ -355,26 +417,47 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
 }
 
 interface UpdatePlan {
-  readonly calls: readonly Readonly<Record<string, unknown>>[];
+  /** Training calls before the optimizer step. */
+  readonly callCount: number;
   readonly optimStep: Readonly<Record<string, unknown>>;
-  /** Of all the bodies: the same calls have the same hash. */
+  /** Of all that the calls are made of: the same update has the same hash. */
   readonly hash: string;
 }
 
 function buildPlan({ trainable, settings }: CheckedUpdate, maxCallTokens: number): UpdatePlan {
-  const loss = buildLoss(settings);
-  const calls = splitIntoCalls(trainable.map(buildDatum), maxCallTokens).map((data) => ({
-    forward_backward_input: { data, ...loss },
-  }));
   const optimStep = { adam_params: buildAdamParams(settings), type: "optim_step" };
   const hash = createHash("sha256");
-  for (const body of [...calls, optimStep]) hash.update(JSON.stringify(body));
-  return { calls, optimStep, hash: hash.digest("hex") };
+  for (const part of [settings, ...trainable.map(buildDatum)]) hash.update(JSON.stringify(part));
+  const callCount = gradientCallCount({ trainable, settings, maxCallTokens });
+  return { callCount, optimStep, hash: hash.digest("hex") };
 }
 
 function promptOf({ tokenIds, lossMask }: TrainingSample): number[] {
   const end = Math.max(1, lossMask.indexOf(1));
   return Array.from(tokenIds.slice(Math.max(0, end - canaryTokens), end));
+}
+
+/** FastAPI's words for a path that it does not serve; a model it does not know has others. */
+function isRouteMissing(error: unknown): boolean {
+  return (
+    isReason(error, "tinker-not-found", "tinker-refused") &&
+    /\b(404: Not Found|405: )/.test(error.message)
+  );
+}
+
+function withoutAdvantages(
+  body: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  const input = body["forward_input"] as ForwardBackwardInput;
+  const data = input.data.map((datum) => {
+    const { advantages, ...rest } = datum.loss_fn_inputs;
+    const zeros = (advantages as TensorData).data.map(() => 0);
+    return {
+      ...datum,
+      loss_fn_inputs: { ...rest, advantages: { ...(advantages as TensorData), data: zeros } },
+    };
+  });
+  return { ...input, data };
 }
 
 /** Older servers do not say the path of what they saved; it follows from the name. */

@@ -3,9 +3,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { Command } from "commander";
-import { capabilityProblems } from "../../backends/backend-kinds.ts";
+import { backendKinds, capabilityProblems } from "../../backends/backend-kinds.ts";
 import { type Experiment, loadExperiment } from "../../controller/experiment/load-experiment.ts";
 import { updateSettingsOf } from "../../controller/scheduler/experiment-settings.ts";
+import { findGapBreaches } from "../../controller/scheduler/find-gap-breaches.ts";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import type { PolicyEndpoint, TrainerBackend, UpdateResult } from "../../core/trainer-backend.ts";
 import { openLog } from "../../runtime/log.ts";
@@ -59,7 +60,8 @@ async function check(file: string): Promise<void> {
  */
 export function refuseIncapable(experiment: Experiment): void {
   const settings = updateSettingsOf(experiment);
-  const problems = capabilityProblems(experiment.backend.kind, settings);
+  const { kind } = experiment.backend;
+  const problems = capabilityProblems(kind, backendKinds[kind], settings);
   if (problems.length === 0) return;
   throw new OutriggerError(
     "backend-cannot",
@@ -113,11 +115,8 @@ function checkResult(
   if (!result.applied || result.version !== version + 1) {
     fail(`the update made version ${result.version} of ${version}`, "See the backend's own log.");
   }
-  const gap = result.logprobGap.meanAbs;
-  if (!(gap <= limits.logprobGapStop)) {
-    fail(
-      `sampler and trainer differ by ${gap} nats per token on average, over limits.logprobGapStop ${limits.logprobGapStop}`,
-      "Do both have the same weights, precision and temperature?",
-    );
+  const breaches = findGapBreaches(result.logprobGap, limits.logprobGap.stop, "stop");
+  if (breaches.length > 0) {
+    fail(breaches.join("\n"), "Do both have the same weights, precision and temperature?");
   }
 }

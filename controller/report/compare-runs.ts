@@ -54,7 +54,8 @@ export function compareRuns(runs: readonly RecordedRun[]): RunComparison {
       fact("seconds in all", ({ result }) => result.wallSeconds),
       fact("compute", ({ result }) => result.compute),
     ],
-    settings: differingSettings(runs.map(({ settings }) => settings)),
+    // Where the experiment's file lay says nothing about the run.
+    settings: differingSettings(runs.map(({ settings: { file: _file, ...rest } }) => rest)),
     rewardCurves: runs.map(({ steps }) => points(steps, (s) => s.reward?.mean)),
     passCurves: runs.map(({ result }) => result.evaluations.map((e) => [e.step, e.passAt1])),
     gradNormCurves: runs.map(({ steps }) =>

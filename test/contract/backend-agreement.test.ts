@@ -11,8 +11,6 @@ import { openTinkerUnderTest, type TinkerUnderTest } from "./trainer-backend-tin
 /** As in examples/calculator, but with steps that show in float32. */
 const settings: UpdateSettings = { ...updateSettings, beta2: 0.99, weightDecay: 0 };
 
-const stepCount = 6;
-
 /**
  * Off-policy rows: the logprobs are shifted, some beyond the clip bounds, and weights and
  * advantages differ per row; one row has a token that is not trained among those that are.
@@ -67,21 +65,29 @@ afterAll(async () => {
 });
 
 describe("native and tinker make the same update of the same samples", () => {
-  const losses: readonly UpdateSettings["loss"][] = [
-    { kind: "ppo", clipLow: 0.8, clipHigh: 1.2 },
-    { kind: "cispo", clipLow: 0, clipHigh: 1.3 },
-    { kind: "importance-sampling" },
+  const none = { correction: { kind: "none" }, klCoefficient: 0 } as const;
+  const ppo = { kind: "ppo", clipLow: 0.8, clipHigh: 1.2 } as const;
+  const algorithms: readonly Pick<UpdateSettings, "loss" | "correction" | "klCoefficient">[] = [
+    { ...none, loss: ppo },
+    { ...none, loss: { kind: "cispo", clipLow: 0, clipHigh: 1.3 } },
+    { ...none, loss: { kind: "importance-sampling" } },
+    { ...none, loss: { kind: "gspo", clipLow: 0.99, clipHigh: 1.01 } },
+    { ...none, loss: { ...ppo, dualClip: 1.3 } },
+    { ...none, loss: ppo, correction: { kind: "truncate", level: "token", max: 1.1 } },
+    { ...none, loss: ppo, correction: { kind: "truncate", level: "sequence", max: 1.1 } },
+    { ...none, loss: ppo, correction: { kind: "mask", level: "token", min: 0.8, max: 1.2 } },
+    { ...none, loss: ppo, correction: { kind: "mask", level: "sequence", min: 0.65, max: 2 } },
+    { ...none, loss: ppo, klCoefficient: 0.1 },
   ];
 
-  it(`weights and moments after ${stepCount} steps, to float32 rounding`, async () => {
+  it("weights and moments after a step of each algorithm, to float32 rounding", async () => {
     const results: UpdateResult[][] = [];
-    for (let version = 0; version < stepCount; version++) {
+    for (const [version, algorithm] of algorithms.entries()) {
       const samples = await sampleRows(native.backend, version);
-      const loss = losses[version % losses.length]!;
       const request = {
         updateId: `u${version}`,
         fromVersion: version,
-        settings: { ...settings, loss, ...(version > 3 ? { maxGradNorm: 1e-2 } : {}) },
+        settings: { ...settings, ...algorithm, ...(version > 5 ? { maxGradNorm: 1e-2 } : {}) },
         samples,
       };
       results.push([await native.backend.update(request), await tinker.backend.update(request)]);
@@ -92,14 +98,24 @@ describe("native and tinker make the same update of the same samples", () => {
       expect(other!.loss).toBeCloseTo(one!.loss, 5);
       expect(other!.gradNorm / one!.gradNorm).toBeCloseTo(1, 4);
       expect(other!.logprobGap.meanAbs).toBeCloseTo(one!.logprobGap.meanAbs, 5);
+      for (const [name, value] of Object.entries(one!.metrics)) {
+        expect(other!.metrics[name], name).toBeCloseTo(value, 5);
+      }
     }
-    expect(results.some(([one]) => one!.clippedFraction > 0)).toBe(true);
+    // Each case is one: tokens were clipped, masked, and far from the reference.
+    const clipped = results.map(([one]) => one!.clippedFraction > 0);
+    expect(clipped.slice(0, 5)).toEqual([true, true, false, true, true]);
+    const masked = results.map(([one]) => one!.metrics["correction/masked_fraction"]! > 0);
+    expect(masked.slice(7, 9)).toEqual([true, true]);
+    expect(results.at(-1)![0]!.metrics["reference/kl"]).toBeGreaterThan(0);
     const state = join(native.directory, "state", "current");
     const saved = await tinker.statePath();
+    // Adam makes steps of the full size also of gradients that are little but rounding; what is
+    // wrong by more than that shows a hundred times as large.
     const file = "model.safetensors";
-    expect(await largestDifference(join(state, file), join(saved, file))).toBeLessThan(1e-5);
+    expect(await largestDifference(join(state, file), join(saved, file))).toBeLessThan(1e-4);
     const moments = "optimizer.safetensors";
-    expect(await largestDifference(join(state, moments), join(saved, moments))).toBeLessThan(1e-4);
+    expect(await largestDifference(join(state, moments), join(saved, moments))).toBeLessThan(1e-3);
   });
 
   it("the policies that they serve then sample the same", async () => {

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import type { TrainingSample } from "../../core/sample.ts";
-import type { TrainerBackend, UpdateResult } from "../../core/trainer-backend.ts";
+import type { TrainerBackend, UpdateResult, UpdateSettings } from "../../core/trainer-backend.ts";
 import type { Fault, TinkerDialect } from "../fakes/tinker-dialect.ts";
 import { faultPlan } from "../fakes/tinker-fault-plan.ts";
 import { updateSettings } from "./trainer-backend.ts";
@@ -41,6 +41,7 @@ async function update(
 async function train(
   current: () => TrainerBackend,
   between: (index: number) => Promise<void> = async () => undefined,
+  settings = updateSettings,
 ): Promise<UpdateResult[]> {
   const results: UpdateResult[] = [];
   for (let version = 0; version < updateCount; version++) {
@@ -48,7 +49,7 @@ async function train(
     const request = {
       updateId: `u${version}`,
       fromVersion: version,
-      settings: updateSettings,
+      settings,
       samples: samples.slice(0, 2 + version),
     };
     results.push(await update(current, request));
@@ -126,6 +127,24 @@ describe("no update is applied twice and none is lost, by weights and moments", 
     const disturbed = await open({ dialect, fault: faultPlan(seed, 3, 8) });
     const results = await train(() => disturbed.backend);
     await expectUndisturbed(disturbed, results);
+  });
+
+  it.each(dialects)("%s: faults while a loss is worked out here", async (dialect) => {
+    await wanted();
+    const settings: UpdateSettings = {
+      ...updateSettings,
+      correction: { kind: "truncate", level: "token", max: 2 },
+      klCoefficient: 0.05,
+    };
+    const quiet = await open({ dialect });
+    const disturbed = await open({ dialect, fault: faultPlan(5, 3, 8) });
+    const none = async (): Promise<void> => undefined;
+    const results = await train(() => quiet.backend, none, settings);
+    expect(await train(() => disturbed.backend, none, settings)).toEqual(results);
+    expect(results[1]?.metrics["reference/kl"]).toBeGreaterThan(0);
+    const [one, other] = [await quiet.state(), await disturbed.state()];
+    expect(other.weights.equals(one.weights), "weights").toBe(true);
+    expect(other.optimizer.equals(one.optimizer), "moments and step count").toBe(true);
   });
 
   it.each(dialects)("%s: the server restarts and the client is opened again", async (dialect) => {

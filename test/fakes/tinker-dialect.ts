@@ -82,6 +82,7 @@ function skyrl(inner: Answer, knowsSeqIds: boolean): Answer {
   const names = new Set<string>();
   return async (method, path, text) => {
     if (method === "DELETE") return reply({ detail: "Method Not Allowed" }, 405);
+    if (path === "forward") return reply({ detail: "Not Found" }, 404);
     const body = (text === "" ? {} : JSON.parse(text)) as Json;
     if (path === "create_model" && body["lora_config"] === undefined) {
       return reply({ detail: [{ loc: ["body", "lora_config"], msg: "Field required" }] }, 422);
