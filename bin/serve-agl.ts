@@ -45,7 +45,11 @@ export async function serveAgl(options: ServeAglOptions): Promise<void> {
       deduplicateRetries: true,
     },
     openRoutes: (parts, served) => openAglRoutes(experiment, parts, served, { log, now }),
-    startSidecar: (request) => superviseSidecar(request, log, now),
+    startSidecar: async (request) => {
+      const sidecar = await superviseSidecar({ request, readiness: "listening", log, now });
+      await sidecar.start();
+      return sidecar;
+    },
     custom: (places) => agentCustom(experiment, places),
     aroundAttempt: (run, controller) => aroundAttempt(experiment, run, controller, now),
     onServing: ({ apiUrl, sidecarUrl }) => {

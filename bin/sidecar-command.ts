@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { ProcessRequest } from "../controller/run-experiment.ts";
+import type { ProcessRequest } from "../controller/run-processes.ts";
 import { outriggerCommand } from "./start-backend.ts";
 
 /** The command line of the one sidecar that stands beside a controller on this machine. */

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { ProcessRequest } from "../controller/run-experiment.ts";
+import type { ProcessRequest } from "../controller/run-processes.ts";
 import { identifyProcess } from "../controller/runners/process-identity.ts";
 import type { SidecarHandle } from "../controller/serve-experiment.ts";
 import { freePort } from "../runtime/free-port.ts";
@@ -7,17 +7,36 @@ import type { Logger } from "../runtime/log.ts";
 import { childEnvironment, SupervisedProcess } from "../runtime/supervise-process.ts";
 import { sidecarCommand } from "./sidecar-command.ts";
 
+export interface SuperviseSidecarOptions {
+  readonly request: ProcessRequest;
+  /** `native` where the policy server is Outrigger's own. */
+  readonly engineKind?: "native";
+  /**
+   * What is asked to know that it is up. `policy`: after a restart the policy is known, and must be
+   * reachable; the first start comes before there is one. `listening`: who trains says later which
+   * engines there are.
+   */
+  readonly readiness: "policy" | "listening";
+  readonly log: Logger;
+  readonly now: () => number;
+}
+
+export interface SupervisedSidecar extends SidecarHandle {
+  /** Resolves when it is up. */
+  start(): Promise<void>;
+}
+
 const readyTimeoutMs = 120_000;
 const graceMs = 20_000;
 
-/** One sidecar on loopback, started again when it dies. Up as soon as it listens: the trainer outside says which engines there are. */
+/** The one sidecar beside a controller on this machine, started again when it dies. */
 export async function superviseSidecar(
-  request: ProcessRequest,
-  log: Logger,
-  now: () => number,
-): Promise<SidecarHandle> {
+  options: SuperviseSidecarOptions,
+): Promise<SupervisedSidecar> {
+  const { request, engineKind, readiness, log, now } = options;
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
+  let hasStarted = false;
   const sidecar = new SupervisedProcess({
     name: "sidecar",
     origin: "sidecar",
@@ -26,24 +45,34 @@ export async function superviseSidecar(
       ...request.environment,
       OUTRIGGER_SIDECAR_CONTROLLER_TOKEN: request.sidecarToken,
       OUTRIGGER_SIDECAR_SIDECAR_ID: "local",
+      ...(engineKind !== undefined && { OUTRIGGER_SIDECAR_ENGINES_KIND: engineKind }),
     }),
     logFile: join(request.directory, "sidecar.log"),
-    isReady: async (signal) => (await fetch(`${url}/healthz`, { signal })).ok,
+    isReady: async (signal) => {
+      const path = readiness === "policy" && hasStarted ? "readyz" : "healthz";
+      return (await fetch(`${url}/${path}`, { signal })).ok;
+    },
     readyTimeoutMs,
     graceMs,
     log,
     now,
-    onStarted: (pid) => {
-      const identity = identifyProcess(pid);
-      if (identity !== undefined) request.noteProcess("sidecar", identity);
-    },
+    onStarted: (pid) => noteChild(request, "sidecar", pid),
     onGivenUp: request.onGivenUp,
   });
-  await sidecar.start();
   return {
     url,
+    start: async () => {
+      await sidecar.start();
+      hasStarted = true;
+    },
     whenReady: () => sidecar.whenReady(),
     wasDownSince: (ms) => sidecar.wasDownSince(ms),
     close: () => sidecar.close(),
   };
+}
+
+/** For the session that comes after a kill. */
+export function noteChild(request: ProcessRequest, name: string, pid: number): void {
+  const identity = identifyProcess(pid);
+  if (identity !== undefined) request.noteProcess(name, identity);
 }

@@ -4,7 +4,7 @@ import type { Hono } from "hono";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import { isTerminal } from "../core/rollouts/rollout-state.ts";
 import type { Logger } from "../runtime/log.ts";
-import { sleep } from "../runtime/sleep.ts";
+import { createCloseStack } from "./close-stack.ts";
 import type { AglExperiment } from "./experiment/load-experiment.ts";
 import type { CaptureRules } from "./ingest/welcome.ts";
 import {
@@ -13,11 +13,13 @@ import {
   openController,
   wideCapability,
 } from "./open-controller.ts";
-import { type LocalAttempts, openLocalAttempts } from "./rollouts/open-local-attempts.ts";
+import { drainDispatcher } from "./rollouts/drain-dispatcher.ts";
+import { openLocalAttempts } from "./rollouts/open-local-attempts.ts";
+import { requeueLost } from "./rollouts/requeue-lost.ts";
 import { type DispatcherOptions, RolloutDispatcher } from "./rollouts/rollout-dispatcher.ts";
 import type { AttemptCustom } from "./rollouts/run-attempt.ts";
 import { type RunDirectory, writeAtomically } from "./run-directory.ts";
-import type { ProcessRequest } from "./run-experiment.ts";
+import type { ProcessRequest } from "./run-processes.ts";
 import { childNotes } from "./runners/child-notes.ts";
 import { runIdVariable } from "./runners/harness-environment.ts";
 import { killLeftovers } from "./runners/kill-leftovers.ts";
@@ -129,13 +131,17 @@ async function openServing(
     openRoutes: (parts) =>
       options.openRoutes(parts, servedRollouts(options, parts, { running, stop })),
   });
-  let sidecar: SidecarHandle | undefined;
-  let attempts: LocalAttempts | undefined;
+  const closing = createCloseStack();
+  closing.add(() => controller.close());
   try {
-    await requeueLost(controller, options);
+    await requeueLost(controller.rollouts, {
+      owner: runId,
+      policy: experiment.failurePolicy,
+      nowMs: now(),
+    });
     const adminToken = await controller.sign(wideCapability("admin", now()));
     writeAtomically(join(directory.path, "admin-token"), adminToken, 0o600);
-    sidecar = await options.startSidecar({
+    const sidecar = await options.startSidecar({
       directory: directory.path,
       runId,
       seed,
@@ -145,17 +151,17 @@ async function openServing(
       noteProcess,
       onGivenUp: onFatal,
     });
-    const opened = sidecar;
-    const places = { apiUrl: controller.apiUrl, sidecarUrl: opened.url };
-    attempts = openLocalAttempts({
+    closing.add(() => sidecar.close());
+    const places = { apiUrl: controller.apiUrl, sidecarUrl: sidecar.url };
+    const attempts = openLocalAttempts({
       runId,
       experiment,
       controller,
       processes: {
-        sidecarUrl: opened.url,
+        sidecarUrl: sidecar.url,
         backendReady: async () => undefined,
-        sidecarReady: () => opened.whenReady(),
-        crashedSince: (ms) => new Set(opened.wasDownSince(ms) ? (["sidecar"] as const) : []),
+        sidecarReady: () => sidecar.whenReady(),
+        crashedSince: (ms) => new Set(sidecar.wasDownSince(ms) ? (["sidecar"] as const) : []),
       },
       directory: directory.path,
       environment: options.environment,
@@ -163,6 +169,7 @@ async function openServing(
       onTokens: () => undefined,
       custom: options.custom(places),
     });
+    closing.add(() => attempts.close());
     const wrapped = options.aroundAttempt(attempts.run, controller);
     const dispatcher = new RolloutDispatcher({
       store: controller.rollouts,
@@ -191,25 +198,15 @@ async function openServing(
       },
     });
     late.dispatcher = dispatcher;
+    closing.add(() => drainDispatcher(dispatcher, drainMs));
     writeAtomically(
       join(directory.path, "controller.json"),
       JSON.stringify({ ...places, grpcAddress: controller.grpcAddress }),
     );
     options.onServing(places);
-    const ended = { attempts, sidecar };
-    return {
-      wake: () => dispatcher.wake(),
-      close: async () => {
-        await drain(dispatcher);
-        await ended.attempts.close();
-        await ended.sidecar.close();
-        await controller.close();
-      },
-    };
+    return { wake: () => dispatcher.wake(), close: () => closing.close() };
   } catch (error) {
-    await attempts?.close();
-    await sidecar?.close();
-    await controller.close();
+    await closing.close().catch((also: unknown) => log.warn({ err: also }, "closing failed"));
     throw error;
   }
 }
@@ -254,28 +251,4 @@ function servedRollouts(
       if (here.running.has(rolloutId)) await here.stop(rolloutId);
     },
   };
-}
-
-/** Attempts of ours that an earlier session left open are lost; others' go on without us. */
-async function requeueLost(controller: Controller, options: ServeOptions): Promise<void> {
-  const { experiment, directory, now } = options;
-  for (const attempt of await controller.rollouts.openAttempts()) {
-    if (attempt.leaseOwner !== directory.identity.runId) continue;
-    await controller.rollouts.end(
-      attempt.rolloutId,
-      { type: "lease-expired", attemptId: attempt.attemptId },
-      { detail: "controller-died", message: "the controller died while the attempt ran" },
-      experiment.failurePolicy,
-      now(),
-    );
-  }
-}
-
-/** Starts nothing more; lets what runs end for a while; then ends it, to be re-queued. */
-async function drain(dispatcher: RolloutDispatcher): Promise<void> {
-  const limit = new AbortController();
-  const isDrained = dispatcher.close().then(() => true);
-  const inTime = await Promise.race([isDrained, sleep(drainMs, limit.signal).then(() => false)]);
-  if (!inTime) await dispatcher.destroy();
-  limit.abort();
 }

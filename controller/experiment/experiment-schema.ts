@@ -339,11 +339,26 @@ const failurePolicy = z
   .default({})
   .describe("What each way of ending means; what is not said keeps its default.");
 
+/** Sampler against trainer, in nats per token. */
+const gapLimits = (mean: number, p99: number, kl: number) =>
+  z
+    .strictObject({
+      mean: z.number().positive().default(mean).describe("Of |Δ logprob| over the tokens."),
+      p99: z.number().positive().default(p99).describe("99th percentile of |Δ logprob|."),
+      kl: z.number().positive().default(kl).describe("k3 estimate of KL(sampling ‖ policy)."),
+    })
+    .prefault({});
+
 const fraction = z.number().min(0).max(1);
 const limits = z
   .strictObject({
-    logprobGapWarn: z.number().positive().default(1e-2),
-    logprobGapStop: z.number().positive().default(1),
+    logprobGap: z
+      .strictObject({
+        warn: gapLimits(1e-2, 1e-1, 1e-3).describe("Warns, of tokens at staleness 0 only."),
+        stop: gapLimits(1, 5, 1).describe("Stops, at any staleness."),
+      })
+      .prefault({})
+      .describe("How far the sampler's logprobs may be from the trainer's, nats per token."),
     maxIncompleteFraction: fraction.default(0.1),
     maxNeverCalledFraction: fraction.default(0.5),
     maxMissingRewardFraction: fraction.default(0.5),
@@ -366,7 +381,7 @@ const limits = z
       .prefault({})
       .describe("What the capture report of a step must keep."),
   })
-  .describe("Per step. Above one of these the run stops and says which (Warn only warns).");
+  .describe("Per step. Above one of these the run stops and says which (`warn` only warns).");
 
 const capture = z.strictObject({
   text: z.boolean().default(false).describe("Keep request and response text, redacted."),

@@ -34,7 +34,13 @@ export interface RunResult {
   /** Training rows, and trained tokens, of all steps. */
   readonly samples: number;
   readonly tokens: number;
-  readonly logprobGap: { readonly meanAbs: number; readonly maxAbs: number } | null;
+  /** Sampler against trainer, nats per token: means over the updates, the largest of each tail. */
+  readonly logprobGap: {
+    readonly meanAbs: number;
+    readonly p99Abs: number;
+    readonly maxAbs: number;
+    readonly kl: number;
+  } | null;
   /** Over all sessions of the run. */
   readonly wallSeconds: number;
   readonly compute: string;
@@ -82,20 +88,25 @@ export function buildResult(facts: RunFacts): RunResult {
     capture: sumCapture(steps),
     samples: steps.reduce((sum, step) => sum + step.samples, 0),
     tokens: steps.reduce((sum, step) => sum + step.trainedTokens, 0),
-    logprobGap:
-      applied.length === 0
-        ? null
-        : {
-            meanAbs:
-              applied.reduce((sum, step) => sum + step.logprobGap.meanAbs, 0) / applied.length,
-            maxAbs: Math.max(...applied.map((step) => step.logprobGap.maxAbs)),
-          },
+    logprobGap: summariseGap(applied.map((step) => step.logprobGap)),
     wallSeconds: facts.wallSeconds,
     compute: facts.compute,
     seed: experiment.seed,
     schedule: experiment.schedule.kind,
     model: experiment.backend.model,
     checkpoint: facts.checkpoint,
+  };
+}
+
+function summariseGap(gaps: readonly StepMetrics["logprobGap"][]): RunResult["logprobGap"] {
+  if (gaps.length === 0) return null;
+  const mean = (of: (gap: StepMetrics["logprobGap"]) => number): number =>
+    gaps.reduce((sum, gap) => sum + of(gap), 0) / gaps.length;
+  return {
+    meanAbs: mean((gap) => gap.meanAbs),
+    p99Abs: Math.max(...gaps.map((gap) => gap.p99Abs)),
+    maxAbs: Math.max(...gaps.map((gap) => gap.maxAbs)),
+    kl: mean((gap) => gap.kl),
   };
 }
 

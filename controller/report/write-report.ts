@@ -41,6 +41,11 @@ function toView(
   });
 }
 
+/** What a logarithmic axis can show. */
+function positive(value: number): number | null {
+  return value > 0 ? value : null;
+}
+
 function chartSpecs(result: RunResult, steps: readonly StepMetrics[]): ChartSpec[] {
   const line = (
     name: string,
@@ -66,11 +71,13 @@ function chartSpecs(result: RunResult, steps: readonly StepMetrics[]): ChartSpec
     {
       title: "Sampler against trainer",
       xName: "step",
-      yName: "|Δ logprob|",
+      yName: "nats per token",
       isLogY: true,
       lines: [
-        line("mean", (s) => (s.logprobGap.meanAbs > 0 ? s.logprobGap.meanAbs : null)),
-        line("max", (s) => (s.logprobGap.maxAbs > 0 ? s.logprobGap.maxAbs : null)),
+        line("mean |Δ logprob|", (s) => positive(s.logprobGap.meanAbs)),
+        line("99th percentile", (s) => positive(s.logprobGap.p99Abs)),
+        line("max", (s) => positive(s.logprobGap.maxAbs)),
+        line("KL estimate", (s) => positive(s.logprobGap.kl)),
       ],
     },
     {

@@ -8,8 +8,7 @@ import { checkLimits } from "./check-limits.ts";
 import type { StepMetrics } from "./step-metrics.ts";
 
 const limits = {
-  logprobGapWarn: 0.01,
-  logprobGapStop: 1,
+  logprobGap: { warn: { mean: 0.01, p99: 0.1, kl: 1e-3 }, stop: { mean: 1, p99: 5, kl: 1 } },
   maxIncompleteFraction: 0.1,
   maxNeverCalledFraction: 0.5,
   maxMissingRewardFraction: 0.5,
@@ -42,7 +41,9 @@ const metrics = (over: Partial<StepMetrics>): StepMetrics => ({
 const rollouts = (byEndReason: Record<string, number>, rewarded: number) => ({
   rollouts: { total: 10, byEndReason, trained: rewarded, rewarded },
 });
-const gap = (meanAbs: number) => ({ logprobGap: { meanAbs, p99Abs: 0, maxAbs: 0, kl: 0 } });
+const gap = (meanAbs: number, p99Abs = 0, kl = 0) => ({
+  logprobGap: { meanAbs, p99Abs, maxAbs: p99Abs, kl },
+});
 
 describe("checkLimits", () => {
   it("lets a healthy step pass", () => {
@@ -71,8 +72,10 @@ describe("checkLimits", () => {
       },
       "limits.maxIncompleteFraction",
     ],
-    ["a logprob gap", gap(2), "limits.logprobGapStop"],
-    ["a gap that is no number", gap(Number.NaN), "limits.logprobGapStop"],
+    ["a mean logprob gap", gap(2), "limits.logprobGap.stop.mean"],
+    ["a tail of the logprob gap", gap(0, 6), "limits.logprobGap.stop.p99"],
+    ["a KL estimate", gap(0, 0, 1.5), "limits.logprobGap.stop.kl"],
+    ["a gap that is no number", gap(Number.NaN), "limits.logprobGap.stop.mean"],
   ] as [string, Partial<StepMetrics>, string][])(
     "stops for %s and names the limit",
     (_n, over, name) => {
@@ -87,10 +90,21 @@ describe("checkLimits", () => {
     expect(checkLimits(metrics(lost), limits).stops).toEqual([]);
   });
 
-  it("warns of a gap only where the policy has not moved on", () => {
-    expect(checkLimits(metrics(gap(0.05)), limits).warnings).toHaveLength(1);
-    const stale = { ...gap(0.05), staleness: { mean: 1, max: 2 } };
-    expect(checkLimits(metrics(stale), limits)).toEqual({ warnings: [], stops: [] });
+  it.each([
+    ["mean", gap(0.05)],
+    ["p99", gap(0, 0.5)],
+    ["kl", gap(0, 0, 0.01)],
+  ] as const)("warns of %s only where the policy has not moved on", (name, wide) => {
+    const { warnings, stops } = checkLimits(metrics(wide), limits);
+    expect(stops).toEqual([]);
+    expect(warnings).toHaveLength(1);
+    expect(warnings[0]).toContain(`limits.logprobGap.warn.${name}`);
+    const moved = { ...wide, staleness: { mean: 1, max: 2 } };
+    expect(checkLimits(metrics(moved), limits)).toEqual({ warnings: [], stops: [] });
+  });
+
+  it("does not warn of what stops", () => {
+    expect(checkLimits(metrics(gap(2, 6, 2)), limits).warnings).toEqual([]);
   });
 
   describe("holds the capture report against limits.capture", () => {

@@ -4,6 +4,7 @@ import {
   findThresholdBreaches,
 } from "../../core/capture-report-thresholds.ts";
 import type { Experiment } from "../experiment/load-experiment.ts";
+import { findGapBreaches } from "./find-gap-breaches.ts";
 import type { StepMetrics } from "./step-metrics.ts";
 
 export interface LimitVerdict {
@@ -63,20 +64,16 @@ export function checkLimits(
     wanted <= 0 ? 0 : Math.max(0, wanted - rollouts.rewarded) / wanted,
     "the share of ended rollouts without a reward",
   );
-  if (!(logprobGap.meanAbs <= limits.logprobGapStop)) {
-    stops.push(
-      `limits.logprobGapStop: sampler and trainer differ by ${logprobGap.meanAbs.toExponential(2)} per token on average, above ${limits.logprobGapStop}`,
-    );
-  }
+  stops.push(...findGapBreaches(logprobGap, limits.logprobGap.stop, "stop"));
   if (captured !== undefined) stops.push(...captureStops(captured, limits.capture));
   // With staleness the policy itself has moved on: the gap is then no sign of a fault.
   const isFresh = metrics.staleness.max === 0;
-  const isGapWide = isFresh && stops.length === 0 && logprobGap.meanAbs > limits.logprobGapWarn;
-  const warnings = isGapWide
-    ? [
-        `limits.logprobGapWarn: sampler and trainer differ by ${logprobGap.meanAbs.toExponential(2)} per token on average at staleness 0`,
-      ]
-    : [];
+  const warnings =
+    isFresh && stops.length === 0
+      ? findGapBreaches(logprobGap, limits.logprobGap.warn, "warn").map(
+          (line) => `${line} (staleness 0)`,
+        )
+      : [];
   return { warnings, stops };
 }
 

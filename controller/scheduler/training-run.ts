@@ -6,29 +6,27 @@ import {
   type ScheduleSettings,
 } from "../../core/scheduling/decide-schedule.ts";
 import type { ScheduleEvent } from "../../core/scheduling/schedule-event.ts";
-import type {
-  GateState,
-  ScheduleState,
-  TrainerState,
-} from "../../core/scheduling/schedule-state.ts";
-import type { TrainerBackend, UpdateResult } from "../../core/trainer-backend.ts";
+import type { ScheduleState } from "../../core/scheduling/schedule-state.ts";
+import type { TrainerBackend } from "../../core/trainer-backend.ts";
 import type { Logger } from "../../runtime/log.ts";
 import type { Experiment } from "../experiment/load-experiment.ts";
 import type { Task } from "../experiment/read-tasks.ts";
-import { taskOrder } from "../experiment/task-order.ts";
 import type { IngestServer } from "../ingest/ingest-server.ts";
 import type { RolloutDispatcher } from "../rollouts/rollout-dispatcher.ts";
 import type { CallStore } from "../store/call-store.ts";
 import type { RolloutStore, StoredRollout } from "../store/rollout-store.ts";
-import type { StepStore, StoredStep } from "../store/step-store.ts";
-import { createActiveGroups, loadActiveGroups } from "./active-groups.ts";
-import { buildStepBatch, type StepBatch } from "./build-step-batch.ts";
+import type { StepStore } from "../store/step-store.ts";
+import { type ActiveGroups, createActiveGroups, loadActiveGroups } from "./active-groups.ts";
 import type { ChangeSignal } from "./change-signal.ts";
 import { checkLimits } from "./check-limits.ts";
+import { checkVersion } from "./check-version.ts";
 import { evaluate } from "./evaluate.ts";
-import { scheduleSettingsOf, trainingSettingsOf, updateSettingsOf } from "./experiment-settings.ts";
+import { scheduleSettingsOf } from "./experiment-settings.ts";
+import { createGroupKeeper, type GroupKeeper } from "./group-keeper.ts";
 import type { EvaluationResult, RunObserver } from "./run-observer.ts";
-import { buildStepMetrics, type StepMetrics } from "./step-metrics.ts";
+import { createSamplingGate, type SamplingGate } from "./sampling-gate.ts";
+import type { EmitScheduleEvent } from "./schedule-log.ts";
+import { createUpdateRunner, type FinishedUpdate, type UpdateRunner } from "./update-runner.ts";
 
 export interface TrainingRunOptions {
   readonly runId: string;
@@ -54,8 +52,6 @@ export interface TrainingRunOptions {
   readonly now: () => number;
 }
 
-type DistributedOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
-
 /** Tasks come round again for as long as steps are wanted. */
 const endlessGroupCount = Number.MAX_SAFE_INTEGER;
 
@@ -68,26 +64,39 @@ const endlessGroupCount = Number.MAX_SAFE_INTEGER;
 export class TrainingRun {
   readonly #options: TrainingRunOptions;
   readonly #settings: ScheduleSettings;
-  readonly #taskOf: (index: number) => number;
-  readonly #startedAtMs: number;
-  #groups = createActiveGroups();
-  #gate: GateState = "open";
-  #pauseUnderWay: symbol | undefined;
-  #trainer: TrainerState = { state: "idle" };
-  #update: { readonly step: StoredStep; batch: StepBatch; result?: UpdateResult } | undefined;
+  readonly #gate: SamplingGate;
+  readonly #updates: UpdateRunner;
+  #groups: ActiveGroups = createActiveGroups();
+  #keeper: GroupKeeper | undefined;
+  #isResumed = false;
   #samplingSinceMs: number;
   #version = 0;
   #stepsDone = 0;
-  #admitted = 0;
   #sampledTokens = 0;
   #wake: NodeJS.Timeout | undefined;
   #failure: unknown;
 
   constructor(options: TrainingRunOptions) {
+    const { experiment, ingest, observer, changed } = options;
+    const { holdLimitMs, drainLimitMs } = experiment.schedule;
+    const onFailed = (error: unknown): void => this.fail(error);
+    const emit = this.#emit;
     this.#options = options;
-    this.#settings = scheduleSettingsOf(options.experiment);
-    this.#taskOf = taskOrder(options.experiment.seed, options.trainTasks.length);
-    this.#startedAtMs = options.runStartedAtMs;
+    this.#settings = scheduleSettingsOf(experiment);
+    this.#gate = createSamplingGate({
+      ingest,
+      limits: { holdLimitMs, drainLimitMs },
+      emit,
+      onDrained: () => changed.notify(),
+      onFailed,
+      warn: (message) => observer.warning(message),
+    });
+    this.#updates = createUpdateRunner({
+      ...options,
+      emit,
+      onStepped: () => changed.notify(),
+      onFailed,
+    });
     this.#samplingSinceMs = options.now();
   }
 
@@ -122,8 +131,28 @@ export class TrainingRun {
 
   /** Reads where the run stands and tells the sidecars where the policy is. */
   async prepare(): Promise<void> {
-    await this.#load();
-    await this.#serve();
+    const { steps, backend, dispatcher, experiment, trainTasks, observer, now } = this.#options;
+    const known = await steps.steps();
+    this.#stepsDone = known.filter((step) => step.state === "published").length;
+    const admittedCount = await steps.admittedCount();
+    this.#isResumed = admittedCount > 0;
+    this.#groups = await loadActiveGroups(this.#options, now());
+    this.#keeper = createGroupKeeper({
+      groups: this.#groups,
+      admittedCount,
+      steps,
+      dispatcher,
+      tasks: trainTasks,
+      seed: experiment.seed,
+      groupSize: experiment.schedule.groupSize,
+      emit: this.#emit,
+      warn: (message) => observer.warning(message),
+      now,
+    });
+    const endpoints = await backend.policyEndpoints();
+    this.#version = endpoints[0]?.version ?? 0;
+    checkVersion(this.#version, known);
+    await this.#serve(this.#version);
   }
 
   /**
@@ -134,9 +163,7 @@ export class TrainingRun {
     const { experiment } = this.#options;
     const { before, after } = experiment.evaluation;
     try {
-      await this.#finishInterruptedStep(signal);
-      // An earlier session may have died with the gate shut; the sidecars' gates are open again.
-      if (this.#admitted > 0) this.#emit({ type: "resume" });
+      await this.#takeOver(signal);
       if (this.#stepsDone === 0 && before) await this.#evaluate(0, signal);
       await this.#loop(signal);
       await this.#evaluateIfDue(signal);
@@ -146,43 +173,47 @@ export class TrainingRun {
     }
   }
 
-  /** When the run is being stopped: an update under way is finished and noted. */
+  /** When the run is being stopped: an update under way is finished and noted; no call is held. */
   async settle(): Promise<void> {
-    const { changed } = this.#options;
     const never = new AbortController().signal;
-    while (this.#trainer.state === "stepping" && this.#failure === undefined) {
-      const next = changed.next();
-      if (this.#trainer.state === "stepping") await next(never);
+    try {
+      await this.#untilStepped(never);
+      if (this.#failure === undefined) await this.#publish();
+    } finally {
+      this.#gate.open();
     }
-    if (this.#trainer.state === "stepped" && this.#failure === undefined) await this.#publish();
   }
 
-  async #load(): Promise<void> {
-    const { steps, backend, now } = this.#options;
-    const known = await steps.steps();
-    this.#stepsDone = known.filter((step) => step.state === "published").length;
-    this.#admitted = await steps.admittedCount();
-    this.#groups = await loadActiveGroups(this.#options, now());
-    const endpoints = await backend.policyEndpoints();
-    this.#version = endpoints[0]?.version ?? 0;
-    checkVersion(this.#version, known);
+  /**
+   * What an earlier session left. Its harnesses are gone and none is started before this is done:
+   * to the log that is a shut gate with nothing in flight.
+   */
+  async #takeOver(signal: AbortSignal): Promise<void> {
+    if (!this.#isResumed) return;
+    this.#emit({ type: "pause" });
+    this.#emit({ type: "drained" });
+    await this.#finishInterruptedStep(signal);
+    this.#emit({ type: "resume" });
   }
 
   async #finishInterruptedStep(signal: AbortSignal): Promise<void> {
     const step = (await this.#options.steps.steps()).at(-1);
     if (step?.state !== "updating") return;
     this.#options.log.info({ step: step.stepIndex + 1 }, "an update was interrupted; finishing it");
-    // Again, for it may have died before it was logged.
-    this.#emit({ type: "train-start", version: step.fromVersion, groups: [...step.groupIds] });
-    await this.#startUpdate(step);
-    const { changed } = this.#options;
-    while (this.#trainer.state === "stepping") {
-      const next = changed.next();
-      this.#throwIfFailed();
-      await next(signal);
-    }
+    this.#options.observer.updateStarted(step.stepIndex + 1);
+    await this.#updates.again(step);
+    await this.#untilStepped(signal);
     this.#throwIfFailed();
     await this.#publish();
+  }
+
+  /** Until no update is under way any more, or something failed. */
+  async #untilStepped(signal: AbortSignal): Promise<void> {
+    const { changed } = this.#options;
+    while (this.#updates.trainer.state === "stepping" && this.#failure === undefined) {
+      const next = changed.next();
+      if (this.#updates.trainer.state === "stepping") await next(signal);
+    }
   }
 
   async #loop(signal: AbortSignal): Promise<void> {
@@ -200,190 +231,75 @@ export class TrainingRun {
   }
 
   #state(): ScheduleState {
-    const { experiment, now } = this.#options;
+    const { experiment, now, runStartedAtMs } = this.#options;
     return {
-      nowMs: now() - this.#startedAtMs,
+      nowMs: now() - runStartedAtMs,
       version: this.#version,
       stepsLeft: experiment.schedule.steps - this.#stepsDone,
       waitingGroupCount: endlessGroupCount,
-      groups: this.#groups.toSchedule(this.#startedAtMs),
-      gate: this.#gate,
-      trainer: this.#trainer,
+      groups: this.#groups.toSchedule(runStartedAtMs),
+      gate: this.#gate.state,
+      trainer: this.#updates.trainer,
     };
   }
 
   async #perform(action: ScheduleAction, signal: AbortSignal): Promise<void> {
     switch (action.type) {
       case "admit":
-        for (let i = 0; i < action.groupCount; i += 1) await this.#admit();
-        this.#options.dispatcher.wake();
+        await this.#keeper?.admit(action.groupCount, this.#version);
+        this.#showProgress();
         return;
       case "pause":
-        this.#pause(signal);
+        this.#gate.shut(signal);
         return;
       case "resume":
-        this.#options.ingest.resume();
-        this.#gate = "open";
-        this.#emit({ type: "resume" });
+        this.#gate.open();
         return;
       case "start-update":
-        await this.#beginUpdate(action.groupIds);
+        for (const groupId of action.groupIds) this.#groups.remove(groupId);
+        this.#options.observer.updateStarted(this.#stepsDone + 1);
+        await this.#updates.begin(this.#stepsDone, this.#version, action.groupIds);
         return;
       case "publish":
         await this.#publish();
         await this.#evaluateIfDue(signal);
         return;
       case "drop":
-        await this.#drop(action.groupId);
+        await this.#keeper?.drop(action.groupId);
         return;
       case "cut":
-        await this.#cut(action.groupId);
+        await this.#keeper?.cut(action.groupId);
         return;
       case "wake":
-        clearTimeout(this.#wake);
-        this.#wake = setTimeout(
-          () => this.#options.changed.notify(),
-          Math.max(0, action.atMs + this.#startedAtMs - this.#options.now()),
-        );
+        this.#wakeAt(action.atMs);
         return;
     }
   }
 
-  async #admit(): Promise<void> {
-    const { experiment, steps, trainTasks, now } = this.#options;
-    const groupIndex = this.#admitted;
-    const groupId = `g${groupIndex}`;
-    const task = trainTasks[this.#taskOf(groupIndex)] as Task;
-    const rolloutIds = Array.from(
-      { length: experiment.schedule.groupSize },
-      (_, i) => `${groupId}-${i}`,
-    );
-    const admittedVersion = this.#version;
-    await steps.admitGroup(
-      { groupId, groupIndex, taskId: task.taskId, admittedVersion },
-      rolloutIds.map((rolloutId) => ({
-        rolloutId,
-        groupId,
-        mode: "train",
-        purpose: "train",
-        taskId: task.taskId,
-        input: task.fields,
-      })),
-      now(),
-    );
-    this.#admitted += 1;
-    this.#groups.add({
-      groupId,
-      admittedVersion,
-      rolloutIds,
-      unfinished: new Set(rolloutIds),
-      lastProgressAtMs: now(),
-    });
-    this.#emit({ type: "admit", groupId });
-    this.#showProgress();
-  }
-
-  #pause(signal: AbortSignal): void {
-    const { ingest, experiment, observer } = this.#options;
-    const { holdLimitMs, drainLimitMs } = experiment.schedule;
-    const pause = Symbol("pause");
-    this.#pauseUnderWay = pause;
-    this.#gate = "draining";
-    this.#emit({ type: "pause" });
-    ingest
-      .pause({
-        reason: "weight-update",
-        holdLimitMs,
-        drainLimitMs,
-        timeoutMs: drainLimitMs * 2,
-        signal,
-      })
-      .then(({ drained, sidecars }) => {
-        // With a device of its own the trainer publishes and resumes without waiting for the drain.
-        if (this.#pauseUnderWay !== pause || this.#gate !== "draining") return;
-        if (!drained) {
-          const late = sidecars.filter((s) => s.state !== "drained").map((s) => s.sidecarId);
-          observer.warning(`the update starts though not drained: ${late.join(", ")}`);
-        }
-        this.#gate = "drained";
-        this.#emit({ type: "drained" });
-        this.#options.changed.notify();
-      })
-      .catch((error: unknown) => {
-        if (!signal.aborted) this.fail(error);
-      });
-  }
-
-  async #beginUpdate(groupIds: readonly string[]): Promise<void> {
-    const { steps, runId, now } = this.#options;
-    const stepIndex = this.#stepsDone;
-    const step = {
-      stepIndex,
-      updateId: `${runId}/step-${stepIndex + 1}`,
-      fromVersion: this.#version,
-      groupIds,
-    };
-    await steps.beginStep(step, now());
-    for (const groupId of groupIds) this.#groups.remove(groupId);
-    this.#emit({ type: "train-start", version: this.#version, groups: [...groupIds] });
-    await this.#startUpdate({ ...step, state: "updating", startedAtMs: now() });
-  }
-
-  /** The same id every time: a backend that had applied it before it died says so again. */
-  async #startUpdate(step: StoredStep): Promise<void> {
-    const { backend, experiment, observer, maxSequenceLength } = this.#options;
-    const { maxRowTokens, overLength, includeSideCalls } = experiment.algorithm;
-    const batch = await buildStepBatch(this.#options, step.groupIds, {
-      training: trainingSettingsOf(experiment),
-      assembly: {
-        includeSideCalls,
-        overLength,
-        maxRowTokens: Math.min(maxRowTokens ?? maxSequenceLength, maxSequenceLength),
-      },
-    });
-    this.#trainer = { state: "stepping", groupIds: step.groupIds };
-    this.#update = { step, batch };
-    observer.updateStarted(step.stepIndex + 1);
-    const { updateId, fromVersion } = step;
-    backend
-      .update({
-        updateId,
-        fromVersion,
-        settings: updateSettingsOf(experiment),
-        samples: batch.step.samples,
-      })
-      .then((result) => {
-        this.#update = { step, batch, result };
-        this.#trainer = { state: "stepped", groupIds: step.groupIds };
-        this.#emit({ type: "train-end" });
-        this.#options.changed.notify();
-      })
-      .catch((error: unknown) => this.fail(error));
+  #wakeAt(atMs: number): void {
+    const { changed, runStartedAtMs, now } = this.#options;
+    clearTimeout(this.#wake);
+    const delayMs = Math.max(0, atMs + runStartedAtMs - now());
+    this.#wake = setTimeout(() => changed.notify(), delayMs);
   }
 
   async #publish(): Promise<void> {
-    const { steps, observer, experiment, now } = this.#options;
-    const update = this.#update;
-    if (update?.result === undefined) return;
-    const { step, batch, result } = update;
-    this.#trainer = { state: "publishing", groupIds: step.groupIds };
-    this.#version = result.version;
-    await this.#serve();
-    const metrics = buildStepMetrics(step.stepIndex, batch, step.fromVersion, result, {
-      sampling: Math.max(0, step.startedAtMs - this.#samplingSinceMs) / 1000,
-      update: (now() - step.startedAtMs) / 1000,
-    });
-    this.#options.onCapture(metrics.step, batch.capture);
-    await steps.finishStep(step.stepIndex, metrics, now());
+    const finished = await this.#updates.finish((version) => {
+      this.#version = version;
+      return this.#serve(version);
+    }, this.#samplingSinceMs);
+    if (finished === undefined) return;
     this.#stepsDone += 1;
-    this.#trainer = { state: "idle" };
-    this.#update = undefined;
-    this.#samplingSinceMs = now();
+    this.#samplingSinceMs = this.#options.now();
     this.#sampledTokens = 0;
-    this.#emit({ type: "publish", version: this.#version });
-    observer.stepDone(metrics);
+    this.#options.observer.stepDone(finished.metrics);
     await this.#checkpointIfDue();
-    const { warnings, stops } = checkLimits(metrics, experiment.limits, batch.capture);
+    this.#enforceLimits(finished);
+  }
+
+  #enforceLimits({ metrics, capture }: FinishedUpdate): void {
+    const { experiment, observer } = this.#options;
+    const { warnings, stops } = checkLimits(metrics, experiment.limits, capture);
     for (const warning of warnings) observer.warning(`step ${metrics.step}: ${warning}`);
     if (stops.length > 0) throw limitsExceeded(metrics.step, stops);
   }
@@ -396,7 +312,7 @@ export class TrainingRun {
   }
 
   /** Tells the sidecars where the present policy is. */
-  async #serve(): Promise<void> {
+  async #serve(version: number): Promise<void> {
     const { backend, ingest } = this.#options;
     const endpoints = await backend.policyEndpoints();
     const [first] = endpoints;
@@ -407,28 +323,9 @@ export class TrainingRun {
     }
     ingest.publishPolicy({
       model: first.model,
-      version: this.#version,
+      version,
       endpoints: endpoints.map(({ url, model }) => ({ url, model })),
     });
-  }
-
-  async #drop(groupId: string): Promise<void> {
-    const { steps, dispatcher, observer } = this.#options;
-    await steps.dropGroup(groupId);
-    const group = this.#groups.remove(groupId);
-    this.#emit({ type: "drop", groupId });
-    observer.warning(`group ${groupId} became too stale and was dropped`);
-    for (const rolloutId of group?.unfinished ?? []) await dispatcher.stop(rolloutId, "cancelled");
-  }
-
-  async #cut(groupId: string): Promise<void> {
-    const { dispatcher, observer } = this.#options;
-    const group = this.#groups.get(groupId);
-    if (group === undefined) return;
-    observer.warning(`group ${groupId}: ${group.unfinished.size} stragglers were cut`);
-    group.lastProgressAtMs = this.#options.now();
-    for (const rolloutId of Array.from(group.unfinished))
-      await dispatcher.stop(rolloutId, "tail-cut");
   }
 
   async #evaluateIfDue(signal: AbortSignal): Promise<void> {
@@ -440,11 +337,7 @@ export class TrainingRun {
   /** No call may be held while the policy is evaluated. */
   async #evaluate(step: number, signal: AbortSignal): Promise<EvaluationResult> {
     const { experiment, heldOutTasks, dispatcher } = this.#options;
-    if (this.#gate !== "open") {
-      this.#options.ingest.resume();
-      this.#gate = "open";
-      this.#emit({ type: "resume" });
-    }
+    this.#gate.open();
     return evaluate(
       {
         ...this.#options,
@@ -470,10 +363,10 @@ export class TrainingRun {
     });
   }
 
-  #emit(event: DistributedOmit<ScheduleEvent, "t">): void {
-    const t = this.#options.now() - this.#startedAtMs;
+  readonly #emit: EmitScheduleEvent = (event) => {
+    const t = this.#options.now() - this.#options.runStartedAtMs;
     this.#options.onScheduleEvent({ t, ...event } as ScheduleEvent);
-  }
+  };
 
   #throwIfFailed(): void {
     if (this.#failure !== undefined) throw asError(this.#failure);
@@ -493,21 +386,4 @@ function limitsExceeded(step: number, stops: readonly string[]): OutriggerError 
 
 function asError(failure: unknown): Error {
   return failure instanceof Error ? failure : new Error("something that is no error was thrown");
-}
-
-/** The backend must be where the last durable step left it, or one update further. */
-function checkVersion(version: number, steps: readonly StoredStep[]): void {
-  const last = steps.at(-1);
-  const metrics = last?.metrics as StepMetrics | undefined;
-  const isRunning = last?.state === "updating";
-  const expected = isRunning ? last.fromVersion : (metrics?.version ?? 0);
-  if (version === expected || (isRunning && version === last.fromVersion + 1)) return;
-  throw new OutriggerError(
-    "backend-version-mismatch",
-    `the backend is at policy version ${version}, the run at ${expected}`,
-    {
-      origin: "backend",
-      hint: "The run's directory and the backend's state do not belong together; start a new run.",
-    },
-  );
 }

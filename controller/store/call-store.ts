@@ -57,6 +57,18 @@ export interface CallCounts {
   readonly incompleteCalls: Readonly<Record<string, number>>;
 }
 
+/** A request that an engine was sent, without its tokens. Times in ms since the epoch. */
+export interface SentRequest {
+  readonly rolloutId: string;
+  readonly attemptId: string;
+  readonly sentAtMs: number;
+  readonly finishedAtMs: number;
+  /** Policy version of the first token; where the engine does not say, the one it was sent to. */
+  readonly version: number;
+  /** The whole answer reached the harness. */
+  readonly isDelivered: boolean;
+}
+
 export interface CallStore {
   /** Differs for every database file. */
   readonly storeId: string;
@@ -73,6 +85,8 @@ export interface CallStore {
   attemptsWithRecords(rolloutId: string): Promise<string[]>;
   /** Forgets the calls and events of a rollout for good. */
   removeRollout(rolloutId: string): Promise<void>;
+  /** Every request that an engine was sent, in order of arrival here; repeated answers are none. */
+  sentRequests(): Promise<SentRequest[]>;
   /** Of one rollout, or of all. */
   callCounts(rolloutId?: string): Promise<CallCounts>;
   /** Redacted bodies; null where text was not captured, undefined for an unknown request. */
@@ -87,6 +101,8 @@ type Tables = Kysely<CallTables>;
 
 /** Rows per statement; SQLite takes 32,766 parameters. */
 const rowsPerInsert = 100;
+/** Records in memory at once while all are read. */
+const rowsPerPage = 500;
 
 /** `database` must have had `callStoreMigrations`. */
 export async function openCallStore(database: Database): Promise<CallStore> {
@@ -112,6 +128,7 @@ export async function openCallStore(database: Database): Promise<CallStore> {
         await tx.deleteFrom("request").where("rollout_id", "=", rolloutId).execute();
         await tx.deleteFrom("event").where("rollout_id", "=", rolloutId).execute();
       }),
+    sentRequests: () => sentRequests(tables),
     callCounts: (rolloutId) => callCounts(tables, rolloutId),
     textOfRequest: (requestId) => textOfRequest(tables, requestId),
     ackedSeq: async (spoolId) => {
@@ -269,6 +286,35 @@ async function attemptsWithRecords(tables: Tables, rolloutId: string): Promise<s
     .execute();
   const inOrder = [...calls, ...events].sort((a, b) => Number(a.first_ms) - Number(b.first_ms));
   return [...new Set(inOrder.map((row) => row.attempt_id))];
+}
+
+async function sentRequests(tables: Tables): Promise<SentRequest[]> {
+  const sent: SentRequest[] = [];
+  for (let after = 0; ; ) {
+    const rows = await tables
+      .selectFrom("request")
+      .select(["ordinal", "outcome", "record"])
+      .where("ordinal", ">", after)
+      .orderBy("ordinal")
+      .limit(rowsPerPage)
+      .execute();
+    for (const row of rows) {
+      after = Number(row.ordinal);
+      const call = fromBinary(CallRecordSchema, row.record);
+      const { receivedAtMs, sentAfterUs, finishedAfterUs } = call.timing ?? {};
+      if (receivedAtMs === undefined || sentAfterUs === undefined || call.replayOf !== "") continue;
+      const first = call.choices.flatMap(({ policyVersions: [span] }) => span?.version ?? []);
+      sent.push({
+        rolloutId: call.rolloutId,
+        attemptId: call.attemptId,
+        sentAtMs: receivedAtMs + Number(sentAfterUs) / 1000,
+        finishedAtMs: receivedAtMs + Number(finishedAfterUs ?? 0n) / 1000,
+        version: Math.min(...(first.length === 0 ? [call.policyVersion] : first).map(Number)),
+        isDelivered: row.outcome === "delivered",
+      });
+    }
+    if (rows.length < rowsPerPage) return sent;
+  }
 }
 
 async function callCounts(tables: Tables, rolloutId: string | undefined): Promise<CallCounts> {

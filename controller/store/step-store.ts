@@ -36,6 +36,8 @@ export interface StepStore {
   /** In order of admission. */
   activeGroups(): Promise<readonly StoredGroup[]>;
   groups(groupIds: readonly string[]): Promise<readonly StoredGroup[]>;
+  /** Every group that was ever admitted, in order of admission. */
+  allGroups(): Promise<readonly StoredGroup[]>;
   /** How many groups were ever admitted. */
   admittedCount(): Promise<number>;
   /** Takes the groups and notes the update, before the backend hears of it. */
@@ -86,6 +88,14 @@ export function createStepStore(db: Db): StepStore {
         .selectFrom("rollout_group")
         .selectAll()
         .where("group_id", "in", [...groupIds])
+        .orderBy("group_index")
+        .execute();
+      return rows.map(toGroup);
+    },
+    allGroups: async () => {
+      const rows = await db
+        .selectFrom("rollout_group")
+        .selectAll()
         .orderBy("group_index")
         .execute();
       return rows.map(toGroup);

@@ -39,6 +39,43 @@ describe("checkScheduleLog", () => {
     expect(checkScheduleLog(unchanged, limits)).toEqual([]);
   });
 
+  it("accepts an update that a restart starts again after its end", () => {
+    const later = train(0, "a").map((event) => ({ ...event, t: event.t + 2 }));
+    const sound = [a, ...call("a1"), aEnds, pause, ...train(0, "a").slice(0, 2), ...later];
+    expect(checkScheduleLog(sound, limits)).toEqual([]);
+  });
+
+  describe("of processes that talk to each other", () => {
+    const recorded = { ...limits, commandDelayMs: 50 };
+    const at = (t: number, version = 0): ScheduleEvent[] => [
+      { t, type: "call-start", rolloutId: "b1", turn: 0, version },
+      { t: t + 1, type: "call-end", rolloutId: "b1", turn: 0 },
+    ];
+    const b: ScheduleEvent = { t: 0, type: "admit", groupId: "b" };
+    const drained: ScheduleEvent = { t: 2, type: "drained" };
+
+    it("lets a call slip through while the command is on its way, not later", () => {
+      expect(checkScheduleLog([b, pause, ...at(52)], recorded)).toEqual([]);
+      expect(checkScheduleLog([b, pause, ...at(53)], recorded).join()).toContain("gate is shut");
+      expect(checkScheduleLog([b, pause, drained, ...at(3)], recorded).join()).toContain("shut");
+    });
+
+    it("knows a new version while it is published, and the old one for a moment after", () => {
+      const own = { ...recorded, isDeviceShared: false };
+      const trained = [a, b, ...call("a1"), aEnds, ...train(0, "a").slice(0, 1)];
+      const published: ScheduleEvent[] = [
+        { t: 60, type: "train-end" },
+        { t: 60, type: "pause" },
+        { t: 60, type: "publish", version: 1 },
+        { t: 60, type: "resume" },
+      ];
+      expect(checkScheduleLog([...trained, ...at(4, 1), ...published], own)).toEqual([]);
+      expect(checkScheduleLog([...trained, ...published, ...at(100, 0)], own)).toEqual([]);
+      const late = checkScheduleLog([...trained, ...published, ...at(120, 0)], own);
+      expect(late.join()).toContain("calls at 0, not 1");
+    });
+  });
+
   it.each<[string, ScheduleEvent[], string]>([
     [
       "another update while one runs",
@@ -57,6 +94,11 @@ describe("checkScheduleLog", () => {
     ],
     ["a call of another version", [a, ...call("a1", 3)], "calls at 3, not 0"],
     ["publishing with the gate open", [a, ...train(0)], "gate open"],
+    [
+      "publishing before the update has ended",
+      [a, pause, ...train(0).slice(0, 1), ...train(0).slice(2)],
+      "before the update has ended",
+    ],
     [
       "too many calls",
       [a, { t: 0, type: "admit", groupId: "b" }, ...call("a1").slice(0, 1), ...call("b1")],

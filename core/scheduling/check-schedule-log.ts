@@ -6,6 +6,11 @@ export interface ScheduleLogLimits {
   /** True where sampling and training share a device: nothing is in flight while it trains. */
   readonly isDeviceShared: boolean;
   readonly slotCount?: number;
+  /**
+   * Of a log recorded from processes that talk to each other: how long (ms) a command may be on its
+   * way to the gate and to the engine. Absent = 0: a simulation knows everything at once.
+   */
+  readonly commandDelayMs?: number;
   groupIdOf(rolloutId: string): string;
   /** Calls that a rollout must have finished before it is trained; undefined = not known. */
   turnCountOf(rolloutId: string): number | undefined;
@@ -27,9 +32,12 @@ export function checkScheduleLog(
   const finishedTurns = new Map<string, number>();
   const ended = new Set<string>();
   const inFlight = new Set<string>();
-  let isGateOpen = true;
+  const delayMs = limits.commandDelayMs ?? 0;
+  let gate: "open" | "shut" | "drained" = "open";
+  let shutAt = 0;
   let isStepping = false;
   let version = 0;
+  let publishedAt = 0;
   let training: readonly string[] = [];
   let lastT = 0;
 
@@ -37,9 +45,12 @@ export function checkScheduleLog(
     const { rolloutId, turn } = event;
     const fail = failAt(event);
     const groupId = limits.groupIdOf(rolloutId);
-    if (!isGateOpen) fail(`${rolloutId} starts a call while the gate is shut`);
-    if (event.version !== version) fail(`${rolloutId} calls at ${event.version}, not ${version}`);
-    if (groups.get(groupId) !== "admitted") fail(`${rolloutId} calls; its group is not active`);
+    const isShut = gate === "drained" || (gate === "shut" && isLate(event, shutAt));
+    if (isShut) fail(`${rolloutId} starts a call while the gate is shut`);
+    if (!isServed(event)) fail(`${rolloutId} calls at ${event.version}, not ${version}`);
+    const groupState = groups.get(groupId);
+    const isActive = groupState === "admitted" || (groupState === "dropped" && delayMs > 0);
+    if (!isActive) fail(`${rolloutId} calls; its group is not active`);
     if (ended.has(rolloutId)) fail(`${rolloutId} calls after its end`);
     if (inFlight.has(rolloutId)) fail(`${rolloutId} has two calls in flight`);
     // A restarted attempt begins at turn 0 again.
@@ -49,13 +60,29 @@ export function checkScheduleLog(
     if (inFlight.size > (limits.slotCount ?? Number.POSITIVE_INFINITY)) {
       fail(`${inFlight.size} calls in flight, the engine has ${limits.slotCount} slots`);
     }
-    lowestVersions.set(groupId, Math.min(version, lowestVersions.get(groupId) ?? version));
+    const lowest = lowestVersions.get(groupId) ?? event.version;
+    lowestVersions.set(groupId, Math.min(event.version, lowest));
+  }
+
+  function isLate(event: ScheduleEvent, commandAt: number): boolean {
+    return event.t > commandAt + delayMs || delayMs === 0;
+  }
+
+  /** Recorded: the engine has the new version before the log says so, or has it a moment later. */
+  function isServed(event: Extract<ScheduleEvent, { type: "call-start" }>): boolean {
+    if (event.version === version) return true;
+    if (delayMs === 0) return false;
+    const isComing = event.version === version + 1 && training.length > 0;
+    return isComing || (event.version === version - 1 && !isLate(event, publishedAt));
   }
 
   function checkTrainStart(event: Extract<ScheduleEvent, { type: "train-start" }>): void {
     const fail = failAt(event);
     // A session that finishes the update of one that died says its start again.
-    if (isStepping && event.version === version && isSame(event.groups, training)) return;
+    if (training.length > 0 && event.version === version && isSame(event.groups, training)) {
+      isStepping = true;
+      return;
+    }
     if (isStepping) fail("an update starts while another runs");
     if (event.version !== version) fail(`update from ${event.version}, not ${version}`);
     if (limits.isDeviceShared && inFlight.size > 0) fail(`trains with ${inFlight.size} in flight`);
@@ -79,13 +106,15 @@ export function checkScheduleLog(
 
   function checkPublish(event: Extract<ScheduleEvent, { type: "publish" }>): void {
     const fail = failAt(event);
-    if (isGateOpen) fail("publishes with the gate open");
+    if (gate === "open") fail("publishes with the gate open");
+    if (isStepping) fail("publishes before the update has ended");
     // An update that had nothing to learn publishes the version that it started from.
     const isNext = event.version === version + 1 || event.version === version;
     if (!isNext) fail(`publishes ${event.version} after ${version}`);
     for (const groupId of training) groups.set(groupId, "trained");
     training = [];
     version = event.version;
+    publishedAt = event.t;
   }
 
   function failAt(event: ScheduleEvent): (what: string) => void {
@@ -115,13 +144,15 @@ export function checkScheduleLog(
         ended.add(event.rolloutId);
         break;
       case "pause":
-        isGateOpen = false;
+        if (gate === "open") shutAt = event.t;
+        gate = "shut";
         break;
       case "drained":
+        gate = "drained";
         if (inFlight.size > 0) fail(`drained with ${inFlight.size} calls in flight`);
         break;
       case "resume":
-        isGateOpen = true;
+        gate = "open";
         break;
       case "train-start":
         checkTrainStart(event);

@@ -3,6 +3,7 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { expect, it } from "vitest";
+import { experimentJsonSchema } from "../../controller/experiment/experiment-json-schema.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 
@@ -35,4 +36,9 @@ it("proto/gen is what buf generates from the protos, and buf lint is clean", () 
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
+});
+
+it("schema/experiment.schema.json is what the experiment schema gives", () => {
+  const file = join(root, "schema/experiment.schema.json");
+  expect(readFileSync(file, "utf8"), "run: npm run generate").toBe(experimentJsonSchema());
 });
