@@ -117,6 +117,17 @@ export interface TrainerBackend {
     name: string,
     signal?: AbortSignal,
   ): Promise<{ readonly location: string; readonly version: number }>;
+  /** Back to a checkpoint, its version included. */
   restore(name: string, signal?: AbortSignal): Promise<{ readonly version: number }>;
+  /**
+   * Publishes a checkpoint's weights and moments as `toVersion`, one above the present version: for
+   * those who have seen newer versions a number never means two policies. At that version already
+   * (a repeated call), nothing is done.
+   */
+  rollBack(
+    name: string,
+    toVersion: number,
+    signal?: AbortSignal,
+  ): Promise<{ readonly version: number }>;
   close(): Promise<void>;
 }

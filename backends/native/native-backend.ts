@@ -103,6 +103,16 @@ export function openNativeBackend(options: NativeBackendOptions): NativeBackend 
       );
       return { version: Number(version) };
     },
+    rollBack: async (name, toVersion, signal) => {
+      const { version } = await translated(address, signal, () =>
+        client.unary(
+          Trainer.method.restore,
+          create(RestoreRequestSchema, { name, asVersion: BigInt(toVersion) }),
+          withSignal(signal),
+        ),
+      );
+      return { version: Number(version) };
+    },
     close: async () => client.close(),
   };
 }

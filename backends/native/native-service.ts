@@ -80,8 +80,10 @@ export function addNativeService(server: Server, options: NativeServiceOptions):
       const { location, version } = await trainer.checkpoint(name);
       return create(CheckpointResponseSchema, { location, version: BigInt(version) });
     }),
-    restore: unary<RestoreRequest, RestoreResponse>(async ({ name }) => {
-      const { version } = await trainer.restore(name);
+    restore: unary<RestoreRequest, RestoreResponse>(async ({ name, asVersion }) => {
+      const { version } = await (asVersion === undefined
+        ? trainer.restore(name)
+        : trainer.rollBack(name, Number(asVersion)));
       return create(RestoreResponseSchema, { version: BigInt(version) });
     }),
     update: (call: UpdateCall) => {

@@ -164,7 +164,19 @@ export async function openTinkerBackend(options: TinkerBackendOptions): Promise<
       inTurn(signal, async ({ journal, trainer }) => {
         checkName(name);
         if (journal.state.checkpoints[name] === undefined) throw missing(name);
-        await trainer.restoreNamed(name, signal);
+        await trainer.restoreNamed(name, undefined, signal);
+        return { version: journal.state.version };
+      }),
+    rollBack: (name, toVersion, signal) =>
+      inTurn(signal, async ({ journal, trainer }) => {
+        checkName(name);
+        const { version } = journal.state;
+        if (version === toVersion) return { version };
+        const updateId = `rollback to ${name}`;
+        checkVersion({ updateId, fromVersion: toVersion - 1 }, version);
+        if (journal.state.checkpoints[name] === undefined) throw missing(name);
+        await trainer.restoreNamed(name, toVersion, signal);
+        log.info({ checkpoint: name, version: toVersion }, "rolled back");
         return { version: journal.state.version };
       }),
     close: async () => {
@@ -265,7 +277,10 @@ const closedError = (): OutriggerError =>
     retryable: true,
   });
 
-function checkVersion({ updateId, fromVersion }: UpdateRequest, version: number): void {
+function checkVersion(
+  { updateId, fromVersion }: Pick<UpdateRequest, "updateId" | "fromVersion">,
+  version: number,
+): void {
   if (fromVersion === version) return;
   throw new OutriggerError(
     "version-mismatch",

@@ -46,10 +46,11 @@ export interface TinkerTrainer {
   /** Publishes the same version again, after the server has forgotten its sampler weights. */
   republish(signal?: AbortSignal): Promise<void>;
   saveNamed(name: string, signal?: AbortSignal): Promise<string>;
-  restoreNamed(name: string, signal?: AbortSignal): Promise<void>;
+  /** Under a version of its own, or as it was, with the updates that were known then. */
+  restoreNamed(name: string, asVersion: number | undefined, signal?: AbortSignal): Promise<void>;
 }
 
-const maxTries = 4;
+const maxTries = 8;
 const maxRememberedUpdates = 64;
 /** Rows whose reference logprobs are asked for at once. */
 const referenceRows = 32;
@@ -269,6 +270,8 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
 
   const prepare = async (signal?: AbortSignal): Promise<void> => {
     if (journal.state.samplerPath !== null) return;
+    // A restored state whose publication was cut short.
+    if (journal.state.statePath !== null) return republish(signal);
     await withModel(signal, async () => {
       const seqId = await takeSeqIds(2);
       const statePath = await learnRepeatability(seqId, signal);
@@ -398,20 +401,22 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
       await journal.write({ checkpoints: { ...checkpoints, [name]: saved } });
       return location;
     },
-    restoreNamed: async (name, signal) => {
+    restoreNamed: async (name, asVersion, signal) => {
       const saved = journal.state.checkpoints[name] as NonNullable<
         (typeof journal.state.checkpoints)[string]
       >;
       await giveUpModel(`restoring ${name}`);
-      const before = journal.state;
+      const { version, statePath, samplerPath, updates } = journal.state;
+      // What was applied stays known where versions go on: it must not be made twice.
+      const as = asVersion === undefined ? saved : { ...saved, version: asVersion, updates };
       try {
-        await journal.write(saved);
+        await journal.write({ ...as, samplerPath: null });
         await republish(signal);
       } catch (error) {
-        const { version, statePath, samplerPath, updates } = before;
         await journal.write({ modelId: null, version, statePath, samplerPath, updates });
         throw error;
       }
+      await removeUnused([statePath, samplerPath]);
     },
   };
 }

@@ -42,6 +42,8 @@ export function retryingBackend(
     update: (request, signal) => retried("update", () => backend.update(request, signal)),
     checkpoint: (name, signal) => retried("checkpoint", () => backend.checkpoint(name, signal)),
     restore: (name, signal) => retried("restore", () => backend.restore(name, signal)),
+    rollBack: (name, toVersion, signal) =>
+      retried("rollBack", () => backend.rollBack(name, toVersion, signal)),
     close: () => backend.close(),
   };
 }

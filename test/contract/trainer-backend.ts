@@ -254,6 +254,36 @@ export function describeTrainerBackend(name: string, options: TrainerBackendSuit
       },
     );
 
+    it.skipIf(options.skip?.restore !== undefined)(
+      "rolls back to a checkpoint as a new version, once, and forgets no update",
+      async () => {
+        await backend.checkpoint("good");
+        const at = await fingerprint();
+        const bad = await request([await sample("the wrong way")]);
+        const applied = await backend.update(bad);
+        const toVersion = applied.version + 1;
+        expect(await reasonOf(backend.rollBack("good", toVersion + 1))).toBe(
+          "backend: version-mismatch",
+        );
+        expect(await reasonOf(backend.rollBack("never-made", toVersion))).toBe(
+          "backend: checkpoint-missing",
+        );
+        expect(await backend.rollBack("good", toVersion)).toEqual({ version: toVersion });
+        const back = await fingerprint();
+        expect(back.versions).toEqual([{ version: toVersion, start: 0, end: 6 }]);
+        expectSame({ ...back, versions: at.versions }, at);
+        await unchanged(async () => {
+          expect(await backend.rollBack("good", toVersion)).toEqual({ version: toVersion });
+          expect(await backend.update(bad)).toEqual(applied);
+        });
+        // It goes on from there: the same step as from the checkpoint.
+        const again = { ...bad, updateId: `u${updates++}`, fromVersion: toVersion };
+        const { version, gradNorm } = await backend.update(again);
+        expect(version).toBe(toVersion + 1);
+        expect(gradNorm).toBeCloseTo(applied.gradNorm, 5);
+      },
+    );
+
     it.skipIf(options.skip?.restart !== undefined)(
       "is in the same state after a restart, and remembers its last update",
       async () => {

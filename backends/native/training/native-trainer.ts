@@ -50,6 +50,8 @@ export interface NativeTrainer {
   ): Promise<UpdateResult>;
   checkpoint(name: string): Promise<{ readonly location: string; readonly version: number }>;
   restore(name: string): Promise<{ readonly version: number }>;
+  /** See `TrainerBackend.rollBack`. */
+  rollBack(name: string, toVersion: number): Promise<{ readonly version: number }>;
   close(): Promise<void>;
 }
 
@@ -71,6 +73,22 @@ export function createNativeTrainer(options: NativeTrainerOptions): NativeTraine
     const state = await store.load();
     if (state === undefined) throw new Error("the state store is empty");
     await install(state);
+  };
+
+  /** Makes a saved state the present one, durable and published between two decode steps. */
+  const adopt = async (state: TrainingState): Promise<{ readonly version: number }> => {
+    const version = await engine.publish(async () => {
+      try {
+        await install(state);
+        await store.commit(state);
+      } catch (error) {
+        await rollBack();
+        throw error;
+      }
+      record = state.record;
+      return record.version;
+    });
+    return { version };
   };
 
   const stepAndCommit = async (
@@ -149,21 +167,23 @@ export function createNativeTrainer(options: NativeTrainerOptions): NativeTraine
       }),
     checkpoint: (name) =>
       serial(async () => ({ location: await store.saveNamed(name), version: record.version })),
-    restore: (name) =>
+    restore: (name) => serial(async () => adopt(await store.loadNamed(name))),
+    rollBack: (name, toVersion) =>
       serial(async () => {
+        if (record.version === toVersion) return { version: toVersion };
+        checkVersion(
+          { updateId: `rollback to ${name}`, fromVersion: toVersion - 1 },
+          record.version,
+        );
         const state = await store.loadNamed(name);
-        const version = await engine.publish(async () => {
-          try {
-            await install(state);
-            await store.commit(state);
-          } catch (error) {
-            await rollBack();
-            throw error;
-          }
-          record = state.record;
-          return record.version;
+        // What was applied stays known: an update must not be made twice for having been undone.
+        const { updates } = record;
+        const result = await adopt({
+          ...state,
+          record: { ...state.record, version: toVersion, updates },
         });
-        return { version };
+        log.info({ checkpoint: name, ...result }, "rolled back");
+        return result;
       }),
     close: () =>
       serial(async () => {
@@ -172,7 +192,10 @@ export function createNativeTrainer(options: NativeTrainerOptions): NativeTraine
   };
 }
 
-function checkVersion(update: NativeUpdate, version: number): void {
+function checkVersion(
+  update: Pick<NativeUpdate, "updateId" | "fromVersion">,
+  version: number,
+): void {
   if (update.fromVersion === version) return;
   throw new OutriggerError(
     "version-mismatch",
