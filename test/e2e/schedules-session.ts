@@ -138,19 +138,17 @@ export class ScheduleSession {
     return parseScheduleLog(text.slice(0, text.lastIndexOf("\n") + 1));
   }
 
-  /** Resolves when the log says so after now; the wait is the fault injector's. */
+  /** Resolves when the log says so once more than now; the wait is the fault injector's. */
   async next(type: ScheduleEvent["type"], timeoutMs: number): Promise<void> {
-    const from = this.events().length;
+    // Not by place: a session that begins puts the calls of the one before in between.
+    const count = (): number => this.events().filter((event) => event.type === type).length;
+    const before = count();
     const deadlineMs = Date.now() + timeoutMs;
-    while (
-      !this.events()
-        .slice(from)
-        .some((event) => event.type === type)
-    ) {
+    while (count() <= before) {
       if (this.#child?.exitCode !== null || Date.now() > deadlineMs) {
         this.#child?.kill("SIGKILL");
         await this.#ended;
-        throw new Error(`no ${type} after event ${from}:\n${this.#outputs.at(-1) ?? ""}`);
+        throw new Error(`no ${type} after ${before} of them:\n${this.#outputs.at(-1) ?? ""}`);
       }
       await new Promise((done) => setTimeout(done, 3));
     }

@@ -6,7 +6,8 @@ import { loadExperiment } from "../../controller/experiment/load-experiment.ts";
 import { buildStepBatch } from "../../controller/scheduler/build-step-batch.ts";
 import { trainingSettingsOf } from "../../controller/scheduler/experiment-settings.ts";
 import type { StepMetrics } from "../../controller/scheduler/step-metrics.ts";
-import { openRunStores } from "../../controller/store/open-run-stores.ts";
+import { openRunStores, type RunStores } from "../../controller/store/open-run-stores.ts";
+import { checkScheduleLog } from "../../core/scheduling/check-schedule-log.ts";
 import type { ScheduleEvent } from "../../core/scheduling/schedule-event.ts";
 import {
   type ScheduleExperiment,
@@ -15,8 +16,8 @@ import {
   writeScheduleExperiment,
 } from "./schedules-session.ts";
 
-/** In each phase first what stands beside the controller dies, then the controller itself. */
-const kills: readonly (readonly Victim[])[] = [["backend", "sidecar"], ["controller"]];
+/** In each phase each process dies alone, one after the other. */
+const victims: readonly Victim[] = ["backend", "sidecar", "controller"];
 /** A phase begins with this line of the log. */
 const phases: readonly ScheduleEvent["type"][] = [
   "rollout-end",
@@ -25,6 +26,11 @@ const phases: readonly ScheduleEvent["type"][] = [
   "train-end",
 ];
 const unbounded = 10_000;
+const groupSize = 2;
+/** Of the harness in each rollout. */
+const turnCount = 2;
+/** A command to the gate may be on its way for so long on a machine with much else to do. */
+const commandDelayMs = 2_000;
 
 const root = mkdtempSync(join(tmpdir(), "outrigger-schedules-"));
 const sessions: ScheduleSession[] = [];
@@ -37,6 +43,7 @@ describe("kill -9 in each phase of a schedule, then resume", () => {
   it.each<[ScheduleExperiment["kind"], number]>([
     ["sync", 0],
     ["collocated-async", 2],
+    ["async", 2],
   ])(
     "%s loses no group, trains none twice and keeps the bound %i",
     async (kind, bound) => {
@@ -46,7 +53,7 @@ describe("kill -9 in each phase of a schedule, then resume", () => {
         kind,
         maxStalenessSteps: bound,
         groupsPerStep: 1,
-        groupSize: 2,
+        groupSize,
         concurrency: 3,
         pauses: { medianMs: 40, sigma: 1, capMs: 600 },
       });
@@ -54,10 +61,10 @@ describe("kill -9 in each phase of a schedule, then resume", () => {
       sessions.push(session);
       session.start(unbounded);
       for (const phase of phases) {
-        for (const victims of kills) {
+        for (const victim of victims) {
           await session.next(phase, 240_000);
-          for (const victim of victims) await session.kill(victim);
-          if (victims.includes("controller")) session.start(unbounded);
+          await session.kill(victim);
+          if (victim === "controller") session.start(unbounded);
         }
       }
       await session.next("publish", 240_000);
@@ -65,14 +72,18 @@ describe("kill -9 in each phase of a schedule, then resume", () => {
       const published = session.events().filter((event) => event.type === "publish").length;
       session.start(published + bound + 2);
       expect(await session.ended(), session.output).toBe(0);
-      await checkRun(session, file, bound);
+      await checkRun(session, file, { kind, bound });
     },
     1_200_000,
   );
 });
 
 /** From the store, which is the truth, and the log, which says what happened when. */
-async function checkRun(session: ScheduleSession, file: string, bound: number): Promise<void> {
+async function checkRun(
+  session: ScheduleSession,
+  file: string,
+  { kind, bound }: { readonly kind: ScheduleExperiment["kind"]; readonly bound: number },
+): Promise<void> {
   const stores = await openRunStores(session.directory);
   try {
     const steps = await stores.steps.steps<StepMetrics>();
@@ -102,21 +113,50 @@ async function checkRun(session: ScheduleSession, file: string, bound: number): 
     expect(trainedCalls.length).toBeGreaterThan(0);
     expect(Math.max(...stalenesses)).toBeLessThanOrEqual(bound);
     expect(Math.min(...stalenesses)).toBeGreaterThanOrEqual(0);
-    checkLog(session.events(), trained);
+    await checkLog(session.events(), stores, { kind, bound, trained });
   } finally {
     await stores.close();
   }
 }
 
-/** What the log says was trained is what the store says, in the same order. */
-function checkLog(events: readonly ScheduleEvent[], trained: readonly string[]): void {
+/**
+ * The recorded log is whole and sound by the same rules as a simulated one, kills or not, and what
+ * it says was trained is what the store says, in the same order.
+ */
+async function checkLog(
+  events: readonly ScheduleEvent[],
+  stores: RunStores,
+  facts: {
+    readonly kind: ScheduleExperiment["kind"];
+    readonly bound: number;
+    readonly trained: readonly string[];
+  },
+): Promise<void> {
+  const rollouts = await stores.rollouts.list({});
+  const succeeded = new Set(
+    rollouts.flatMap((r) => (r.endReason === "succeeded" ? [r.rolloutId] : [])),
+  );
+  const violations = checkScheduleLog(events, {
+    maxStaleness: facts.bound,
+    isDeviceShared: facts.kind !== "async",
+    commandDelayMs,
+    groupIdOf: (rolloutId) => rolloutId.slice(0, rolloutId.lastIndexOf("-")),
+    turnCountOf: (rolloutId) => (succeeded.has(rolloutId) ? turnCount : undefined),
+    rolloutIdsOf: (groupId) => Array.from({ length: groupSize }, (_, i) => `${groupId}-${i}`),
+  });
+  expect(violations).toEqual([]);
+  const of = (...types: ScheduleEvent["type"][]): number =>
+    events.filter((event) => types.includes(event.type)).length;
+  expect(of("call-start"), "every call is in the log").toBe(
+    (await stores.calls.sentRequests()).length,
+  );
+  expect(of("call-end", "call-abort")).toBe(of("call-start"));
+  expect(of("call-end")).toBeGreaterThanOrEqual(turnCount * groupSize * facts.trained.length);
   const started: string[][] = [];
   for (const event of events) {
     // An update that a kill interrupted is started again with the same groups.
     if (event.type !== "train-start" || started.at(-1)?.join() === event.groups.join()) continue;
     started.push(event.groups);
   }
-  expect(started.flat()).toEqual(trained);
-  const published = events.flatMap((event) => (event.type === "publish" ? [event.version] : []));
-  expect(published).toEqual(published.toSorted((a, b) => a - b));
+  expect(started.flat()).toEqual(facts.trained);
 }
