@@ -2,9 +2,9 @@
  * Makes the starting policy in `policy/`: trains a tokenizer, then a small Qwen2 on demonstrations
  * of mixed quality, so that it solves roughly a third of the tasks and RL has something to find.
  *
- *   npx tsx examples/calculator/warm-start/make-policy.ts [--steps 1500] [--seed 1]
+ *   npx tsx examples/calculator/warm-start/make-policy.ts [--steps 3500] [--seed 1]
  *
- * A few minutes on two cores. The result is committed, so the demo does not need this step.
+ * About ten minutes on two cores. The result is committed, so the demo does not need this step.
  */
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -106,7 +106,7 @@ function buildRow(messages: readonly Message[], encode: (text: string) => number
 async function main(): Promise<void> {
   const { values } = parseArgs({
     options: {
-      steps: { type: "string", default: "1500" },
+      steps: { type: "string", default: "3500" },
       seed: { type: "string", default: "1" },
     },
   });
