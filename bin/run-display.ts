@@ -1,10 +1,10 @@
-import { MultiBar, Presets, type SingleBar } from "cli-progress";
 import type {
   EvaluationResult,
   RunObserver,
   StepProgress,
 } from "../controller/scheduler/run-observer.ts";
 import type { StepMetrics } from "../controller/scheduler/step-metrics.ts";
+import { openStatusLine, type StatusStream } from "./status-line.ts";
 
 export interface RunDisplay extends RunObserver {
   line(text: string): void;
@@ -12,92 +12,67 @@ export interface RunDisplay extends RunObserver {
 }
 
 export interface DisplayOptions {
-  readonly stream: NodeJS.WriteStream;
+  readonly stream: StatusStream;
   readonly now: () => number;
 }
 
-/** A bar that moves on a terminal; one line per step and evaluation elsewhere. */
-export function openRunDisplay(options: DisplayOptions): RunDisplay {
-  const { stream, now } = options;
-  const bars = stream.isTTY ? openBars(stream) : undefined;
-  let bar: SingleBar | undefined;
-  let barName = "";
+/** A bar that moves on a terminal; one line per step and evaluation there and elsewhere. */
+export function openRunDisplay({ stream, now }: DisplayOptions): RunDisplay {
+  const status = openStatusLine(stream, now);
   const durations: number[] = [];
   let stepStartedAtMs = now();
-  const line = (text: string): void => {
-    if (bars === undefined) stream.write(`${text}\n`);
-    else bars.log(`${text}\n`);
-  };
-  const show = (name: string, done: number, total: number, note: string): void => {
-    if (bars === undefined) return;
-    if (barName !== name) {
-      if (bar !== undefined) bars.remove(bar);
-      bar = bars.create(total, 0, { name, note });
-      barName = name;
-    }
-    bar?.setTotal(total);
-    bar?.update(Math.min(done, total), { name, note });
-  };
-  const clear = (): void => {
-    if (bar !== undefined) bars?.remove(bar);
-    bar = undefined;
-    barName = "";
-  };
+  /** Held-out tasks of the evaluation under way. */
+  let evaluationTotal: number | undefined;
   return {
-    line,
-    close: () => {
-      clear();
-      bars?.stop();
-    },
+    line: status.line,
+    close: status.close,
     evaluationStarted: (step, total) => {
-      line(
-        `evaluation ${step === 0 ? "before training" : `after step ${step}`}: ${total} held-out tasks`,
-      );
+      evaluationTotal = total;
+      const when = step === 0 ? "before training" : `after step ${step}`;
+      status.line(`evaluation ${when}: ${total} held-out tasks`);
     },
     evaluationProgress: (step, done, passed) =>
-      show(`eval ${step}`, done, Math.max(done, 1), `passed ${passed}/${done}`),
+      status.show({
+        name: `eval ${step}`,
+        done,
+        total: evaluationTotal ?? done,
+        notes: [`passed ${passed}/${done}`],
+      }),
     evaluationDone: (result) => {
-      clear();
-      line(describeEvaluation(result));
+      evaluationTotal = undefined;
+      status.clear();
+      status.line(describeEvaluation(result));
       stepStartedAtMs = now();
     },
-    stepProgress: (progress) =>
-      show(
-        `step ${progress.step}/${progress.steps}`,
-        progress.rolloutsDone,
-        progress.rolloutsWanted,
-        describeProgress(progress, timeLeft(durations, progress)),
-      ),
+    stepProgress: (progress) => {
+      // Rollouts of the evaluation, and groups carried over, change things too.
+      if (evaluationTotal !== undefined) return;
+      status.show({
+        name: `step ${progress.step}/${progress.steps}`,
+        done: progress.rolloutsDone,
+        total: progress.rolloutsWanted,
+        notes: describeProgress(progress, timeLeft(durations, progress)),
+      });
+    },
     updateStarted: () => undefined,
     stepDone: (metrics) => {
       durations.push(now() - stepStartedAtMs);
       stepStartedAtMs = now();
-      clear();
-      line(describeStep(metrics));
+      status.clear();
+      status.line(describeStep(metrics));
     },
-    warning: (message) => line(`warning: ${message}`),
+    warning: (message) => status.line(`warning: ${message}`),
   };
 }
 
-function openBars(stream: NodeJS.WriteStream): MultiBar {
-  return new MultiBar(
-    {
-      stream,
-      format: "{name} {bar} {value}/{total}  {note}",
-      barsize: 24,
-      clearOnComplete: true,
-      hideCursor: true,
-      fps: 8,
-      forceRedraw: true,
-    },
-    Presets.shades_classic,
-  );
-}
-
-function describeProgress(progress: StepProgress, leftMs: number | undefined): string {
+function describeProgress(progress: StepProgress, leftMs: number | undefined): string[] {
   const reward = progress.meanReward === null ? "–" : progress.meanReward.toFixed(2);
-  const left = leftMs === undefined ? "" : `  ${duration(leftMs)} left`;
-  return `reward ${reward}  tokens ${progress.sampledTokens}  staleness ${progress.staleness}${left}`;
+  return [
+    `reward ${reward}`,
+    `tokens ${progress.sampledTokens}`,
+    `staleness ${progress.staleness}`,
+    ...(leftMs === undefined ? [] : [`${duration(leftMs)} left`]),
+  ];
 }
 
 /** Median of the last steps, for those that are still to come. */

@@ -6,6 +6,7 @@ import { openRunSession, type RunSession, type RunSessionOptions } from "./open-
 import type { RunResult } from "./report/build-result.ts";
 import { collectResult } from "./report/collect-result.ts";
 import { drainDispatcher } from "./rollouts/drain-dispatcher.ts";
+import type { RunDirectory } from "./run-directory.ts";
 import { childNotes } from "./runners/child-notes.ts";
 import { killLeftovers } from "./runners/kill-leftovers.ts";
 
@@ -35,7 +36,7 @@ export async function runExperiment(options: RunExperimentOptions): Promise<RunR
   try {
     await train(session, options);
   } catch (error) {
-    failure = options.signal.aborted ? stopped(directory.path) : error;
+    failure = options.signal.aborted ? stopped(directory) : error;
   }
   try {
     await wind(session, failure === undefined ? 0 : drainMs, options);
@@ -82,10 +83,10 @@ async function checkpoint({ backend, training }: RunSession): Promise<string> {
   return location;
 }
 
-function stopped(directory: string): OutriggerError {
-  return new OutriggerError("run-stopped", `stopped; everything so far is in ${directory}`, {
+function stopped({ path, identity }: RunDirectory): OutriggerError {
+  return new OutriggerError("run-stopped", `stopped; everything so far is in ${path}`, {
     origin: "user",
-    hint: `Go on with: outrigger run EXPERIMENT --resume --out ${directory}`,
+    hint: `Go on with: outrigger run ${identity.experimentFile} --resume --out ${path}`,
   });
 }
 

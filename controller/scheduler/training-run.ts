@@ -354,8 +354,9 @@ export class TrainingRun {
 
   #showProgress(): void {
     const { experiment, observer } = this.#options;
+    if (this.#stepsDone >= experiment.schedule.steps) return;
     observer.stepProgress({
-      step: Math.min(this.#stepsDone + 1, experiment.schedule.steps),
+      step: this.#stepsDone + 1,
       steps: experiment.schedule.steps,
       rolloutsWanted: experiment.schedule.groupsPerStep * experiment.schedule.groupSize,
       sampledTokens: this.#sampledTokens,

@@ -101,6 +101,32 @@ describe.each(Object.entries(implementations))("a call store: %s", (_, open) => 
     expect(await store.eventsOfAttempt("r1", "r1-0")).toEqual([event("e1"), event("e2")]);
   });
 
+  it("says when which version was sent what, of every request that an engine was sent", async () => {
+    const { receivedAtMs, finishedAtMs, heldMs } = finishedCall("x", [1], [2]).timing;
+    const neverSent = { receivedAtMs, finishedAtMs, heldMs };
+    const spans = [
+      { version: 5, start: 0, end: 1 },
+      { version: 6, start: 1, end: 2 },
+    ];
+    await store.appendRecords(
+      spooled([
+        finishedCall("q0", [1], [2, 3], {
+          choices: [choiceOf("q0", [2, 3], { policyVersions: spans })],
+        }),
+        finishedCall("q1", null, null, { choices: [], delivered: false }),
+        finishedCall("refused", null, null, { choices: [], timing: neverSent }),
+        finishedCall("again", [1], [2], { replayOf: "q0" }),
+      ]),
+    );
+    const of = { rolloutId: "r1", attemptId: "r1-0", finishedAtMs };
+    const sent = await store.sentRequests();
+    expect(sent).toMatchObject([
+      { ...of, version: 5, isDelivered: true },
+      { ...of, version: 3, isDelivered: false },
+    ]);
+    expect(sent[0]?.sentAtMs).toBeCloseTo(1_767_225_600_001, 1);
+  });
+
   it("counts requests by outcome and incomplete choices by reason", async () => {
     await store.appendRecords(
       spooled([

@@ -197,6 +197,7 @@ describe.each(Object.entries(implementations))("rollout store on %s", (_name, op
     await steps.dropGroup("g1");
     await steps.dropGroup("g0");
     expect((await steps.groups(["g0", "g1"])).map((g) => g.state)).toEqual(["consumed", "dropped"]);
+    expect((await steps.allGroups()).map((g) => g.groupId)).toEqual(["g0", "g1"]);
   });
 
   it("keeps facts", async () => {
