@@ -1,6 +1,7 @@
 import { appendFileSync } from "node:fs";
 import { join } from "node:path";
 import type { RunCapture } from "../core/capture-report.ts";
+import { OutriggerError } from "../core/outrigger-error.ts";
 import type { BackendDescription, TrainerBackend } from "../core/trainer-backend.ts";
 import type { Logger } from "../runtime/log.ts";
 import { checkBackend } from "./check-engine.ts";
@@ -13,6 +14,7 @@ import {
   openController,
   wideCapability,
 } from "./open-controller.ts";
+import { endAttemptsOnExit } from "./rollouts/end-attempts-on-exit.ts";
 import { type LocalAttempts, openLocalAttempts } from "./rollouts/open-local-attempts.ts";
 import { requeueLost } from "./rollouts/requeue-lost.ts";
 import { RolloutDispatcher } from "./rollouts/rollout-dispatcher.ts";
@@ -94,6 +96,8 @@ export async function openRunSession(
     });
     closing.add(() => attempts.close());
     const dispatcher = openDispatcher(options, controller, attempts, late);
+    const release = endAttemptsOnExit(dispatcher);
+    closing.add(async () => release());
     const scheduleLog = await openScheduleLog({
       file: join(directory.path, "schedule.jsonl"),
       runStartedAtMs: directory.identity.createdAtMs,
@@ -118,6 +122,17 @@ async function openRunController(options: RunSessionOptions, late: Late): Promis
     onQueued: () => late.dispatcher?.wake(),
     onChanged: (rolloutId) => void tellTraining(controller, late, rolloutId),
     stopAttempt: async (rolloutId) => late.dispatcher?.stop(rolloutId, "cancelled"),
+    policy: {
+      list: async () => ({
+        version: late.training?.version ?? 0,
+        ...(await (late.training?.policyHistory() ?? { checkpoints: [], rollbacks: [] })),
+      }),
+      rollBack: (checkpoint) => {
+        if (late.training !== undefined) return late.training.rollBack(checkpoint);
+        const message = "the run is still being started";
+        throw new OutriggerError("policy-busy", message, { origin: "user", retryable: true });
+      },
+    },
     status: async () => ({
       runId: directory.identity.runId,
       name: experiment.name,

@@ -14,6 +14,7 @@ import {
   wideCapability,
 } from "./open-controller.ts";
 import { drainDispatcher } from "./rollouts/drain-dispatcher.ts";
+import { endAttemptsOnExit } from "./rollouts/end-attempts-on-exit.ts";
 import { openLocalAttempts } from "./rollouts/open-local-attempts.ts";
 import { requeueLost } from "./rollouts/requeue-lost.ts";
 import { type DispatcherOptions, RolloutDispatcher } from "./rollouts/rollout-dispatcher.ts";
@@ -198,6 +199,8 @@ async function openServing(
       },
     });
     late.dispatcher = dispatcher;
+    const release = endAttemptsOnExit(dispatcher);
+    closing.add(async () => release());
     closing.add(() => drainDispatcher(dispatcher, drainMs));
     writeAtomically(
       join(directory.path, "controller.json"),

@@ -18,15 +18,22 @@ import type { RolloutStore, StoredRollout } from "../store/rollout-store.ts";
 import type { StepStore } from "../store/step-store.ts";
 import { type ActiveGroups, createActiveGroups, loadActiveGroups } from "./active-groups.ts";
 import type { ChangeSignal } from "./change-signal.ts";
-import { checkLimits } from "./check-limits.ts";
 import { checkVersion } from "./check-version.ts";
+import { enforceLimits } from "./enforce-limits.ts";
 import { evaluate } from "./evaluate.ts";
 import { scheduleSettingsOf } from "./experiment-settings.ts";
 import { createGroupKeeper, type GroupKeeper } from "./group-keeper.ts";
+import {
+  createPolicyKeeper,
+  type NamedCheckpoint,
+  type PolicyHistory,
+  type PolicyKeeper,
+} from "./policy-keeper.ts";
 import type { EvaluationResult, RunObserver } from "./run-observer.ts";
 import { createSamplingGate, type SamplingGate } from "./sampling-gate.ts";
 import type { EmitScheduleEvent } from "./schedule-log.ts";
-import { createUpdateRunner, type FinishedUpdate, type UpdateRunner } from "./update-runner.ts";
+import { servePolicy } from "./serve-policy.ts";
+import { createUpdateRunner, type UpdateRunner } from "./update-runner.ts";
 
 export interface TrainingRunOptions {
   readonly runId: string;
@@ -52,6 +59,13 @@ export interface TrainingRunOptions {
   readonly now: () => number;
 }
 
+/** Asked for, and done between two updates. */
+interface WantedRollback {
+  readonly checkpoint: string;
+  readonly resolve: (version: number) => void;
+  readonly reject: (error: Error) => void;
+}
+
 /** Tasks come round again for as long as steps are wanted. */
 const endlessGroupCount = Number.MAX_SAFE_INTEGER;
 
@@ -66,9 +80,12 @@ export class TrainingRun {
   readonly #settings: ScheduleSettings;
   readonly #gate: SamplingGate;
   readonly #updates: UpdateRunner;
+  readonly #policies: PolicyKeeper;
+  #wantedRollback: WantedRollback | undefined;
   #groups: ActiveGroups = createActiveGroups();
   #keeper: GroupKeeper | undefined;
   #isResumed = false;
+  #isOver = false;
   #samplingSinceMs: number;
   #version = 0;
   #stepsDone = 0;
@@ -97,6 +114,7 @@ export class TrainingRun {
       onStepped: () => changed.notify(),
       onFailed,
     });
+    this.#policies = createPolicyKeeper(options);
     this.#samplingSinceMs = options.now();
   }
 
@@ -149,10 +167,12 @@ export class TrainingRun {
       warn: (message) => observer.warning(message),
       now,
     });
+    await this.#policies.finishRollback();
+    const { rollbacks } = await this.#policies.history();
     const endpoints = await backend.policyEndpoints();
     this.#version = endpoints[0]?.version ?? 0;
-    checkVersion(this.#version, known);
-    await this.#serve(this.#version);
+    checkVersion(this.#version, known, rollbacks.at(-1)?.version);
+    await servePolicy(this.#options, this.#version);
   }
 
   /**
@@ -170,7 +190,37 @@ export class TrainingRun {
       if (after) await this.#evaluate(this.#stepsDone, signal);
     } finally {
       clearTimeout(this.#wake);
+      this.#isOver = true;
+      this.#wantedRollback?.reject(
+        new OutriggerError("policy-busy", "the run has ended", { origin: "user" }),
+      );
     }
+  }
+
+  /** The run's checkpoint of now, and all those before. */
+  checkpoint(): Promise<NamedCheckpoint> {
+    return this.#policies.checkpoint(this.#stepsDone);
+  }
+
+  policyHistory(): Promise<PolicyHistory> {
+    return this.#policies.history();
+  }
+
+  /**
+   * Publishes a checkpoint as the next version, as soon as no update is under way. What was sampled
+   * and not yet trained is dropped: it is of the policy that is left.
+   */
+  rollBack(checkpoint: string): Promise<number> {
+    if (this.#wantedRollback !== undefined || this.#isOver) {
+      const message = this.#isOver ? "the run has ended" : "a rollback is under way already";
+      return Promise.reject(
+        new OutriggerError("policy-busy", message, { origin: "user", retryable: true }),
+      );
+    }
+    return new Promise((resolve, reject) => {
+      this.#wantedRollback = { checkpoint, resolve, reject };
+      this.#options.changed.notify();
+    });
   }
 
   /** When the run is being stopped: an update under way is finished and noted; no call is held. */
@@ -223,10 +273,46 @@ export class TrainingRun {
       const next = changed.next();
       this.#throwIfFailed();
       if (signal.aborted) throw signal.reason;
+      if (this.#wantedRollback !== undefined && this.#updates.trainer.state === "idle") {
+        await this.#rollBackNow(this.#wantedRollback, signal);
+        continue;
+      }
       const actions = decideSchedule(this.#state(), this.#settings);
       for (const action of actions) await this.#perform(action, signal);
       const isWaiting = actions.every((action) => action.type === "wake");
       if (isWaiting) await next(signal);
+    }
+  }
+
+  async #rollBackNow(wanted: WantedRollback, signal: AbortSignal): Promise<void> {
+    const { changed, observer } = this.#options;
+    try {
+      if (this.#gate.state === "open") this.#gate.shut(signal);
+      while (this.#gate.state !== "drained") {
+        const next = changed.next();
+        this.#throwIfFailed();
+        await next(signal);
+      }
+      const version = await this.#policies.rollBack(
+        wanted.checkpoint,
+        this.#version,
+        this.#stepsDone,
+      );
+      this.#version = version;
+      await servePolicy(this.#options, version);
+      this.#emit({ type: "publish", version });
+      for (const { groupId } of this.#groups.toSchedule(0)) {
+        await this.#keeper?.drop(groupId, "is of the policy that was rolled back");
+      }
+      observer.warning(`rolled back to ${wanted.checkpoint}, now version ${version}`);
+      wanted.resolve(version);
+    } catch (error) {
+      wanted.reject(error as Error);
+      // A name that is not there changes nothing; anything else leaves the policy in doubt.
+      if (!(error instanceof OutriggerError && error.reason === "checkpoint-unknown")) throw error;
+    } finally {
+      this.#wantedRollback = undefined;
+      this.#gate.open();
     }
   }
 
@@ -286,7 +372,7 @@ export class TrainingRun {
   async #publish(): Promise<void> {
     const finished = await this.#updates.finish((version) => {
       this.#version = version;
-      return this.#serve(version);
+      return servePolicy(this.#options, version);
     }, this.#samplingSinceMs);
     if (finished === undefined) return;
     this.#stepsDone += 1;
@@ -294,38 +380,14 @@ export class TrainingRun {
     this.#sampledTokens = 0;
     this.#options.observer.stepDone(finished.metrics);
     await this.#checkpointIfDue();
-    this.#enforceLimits(finished);
-  }
-
-  #enforceLimits({ metrics, capture }: FinishedUpdate): void {
     const { experiment, observer } = this.#options;
-    const { warnings, stops } = checkLimits(metrics, experiment.limits, capture);
-    for (const warning of warnings) observer.warning(`step ${metrics.step}: ${warning}`);
-    if (stops.length > 0) throw limitsExceeded(metrics.step, stops);
+    enforceLimits(finished, experiment.limits, (message) => observer.warning(message));
   }
 
   async #checkpointIfDue(): Promise<void> {
-    const { backend, experiment } = this.#options;
-    const every = experiment.retention.checkpointEverySteps;
+    const every = this.#options.experiment.retention.checkpointEverySteps;
     if (every === undefined || this.#stepsDone % every !== 0) return;
-    await backend.checkpoint(`step-${this.#stepsDone}`);
-  }
-
-  /** Tells the sidecars where the present policy is. */
-  async #serve(version: number): Promise<void> {
-    const { backend, ingest } = this.#options;
-    const endpoints = await backend.policyEndpoints();
-    const [first] = endpoints;
-    if (first === undefined) {
-      throw new OutriggerError("backend-serves-nothing", "the backend names no policy endpoint", {
-        origin: "backend",
-      });
-    }
-    ingest.publishPolicy({
-      model: first.model,
-      version,
-      endpoints: endpoints.map(({ url, model }) => ({ url, model })),
-    });
+    await this.checkpoint();
   }
 
   async #evaluateIfDue(signal: AbortSignal): Promise<void> {
@@ -372,17 +434,6 @@ export class TrainingRun {
   #throwIfFailed(): void {
     if (this.#failure !== undefined) throw asError(this.#failure);
   }
-}
-
-function limitsExceeded(step: number, stops: readonly string[]): OutriggerError {
-  return new OutriggerError(
-    "limits-exceeded",
-    `the run stops after step ${step}:\n${stops.map((line) => `  ${line}`).join("\n")}`,
-    {
-      origin: "controller",
-      hint: "Look at the rollouts with `outrigger rollouts list`, mend the cause, then --resume; or raise the limit in the experiment file.",
-    },
-  );
 }
 
 function asError(failure: unknown): Error {
