@@ -28,6 +28,10 @@ const subcommands: Record<string, { summary: string; load: () => Promise<Command
     summary: "list and show rollouts and their calls",
     load: async () => (await import("./commands/rollouts.ts")).rolloutsCommand(),
   },
+  policy: {
+    summary: "list a run's policies; go back to a checkpoint",
+    load: async () => (await import("./commands/policy.ts")).policyCommand(),
+  },
   report: {
     summary: "compare runs: curves, before and after, settings that differ",
     load: async () => (await import("./commands/report.ts")).reportCommand(),

@@ -14,7 +14,7 @@ import {
 import { loadOrCreateTokenKeys } from "../runtime/capability-token-keys.ts";
 import { bindGrpcServer, closeGrpcServer, createGrpcServer } from "../runtime/grpc-server.ts";
 import type { Logger } from "../runtime/log.ts";
-import { createHttpApi } from "./api/http-api.ts";
+import { createHttpApi, type PolicyControl } from "./api/http-api.ts";
 import { type IngestServer, serveSampleStream } from "./ingest/ingest-server.ts";
 import type { CaptureRules, ServedPolicy } from "./ingest/welcome.ts";
 import { createRolloutService, type RolloutService } from "./rollouts/rollout-service.ts";
@@ -52,6 +52,8 @@ export interface ControllerHooks {
   readonly onChanged: (rolloutId: string, isOver: boolean) => void;
   stopAttempt?(rolloutId: string): Promise<void>;
   readonly status: () => Promise<Readonly<Record<string, unknown>>>;
+  /** Of a run that this controller trains. */
+  readonly policy?: PolicyControl;
 }
 
 /** Stores, ingest and HTTP API: the controller without what schedules and runs. */
@@ -99,6 +101,7 @@ export async function openController(options: ControllerOptions): Promise<Contro
     verifier,
     sidecars: () => ingest.sidecars(),
     status: () => hooks.status(),
+    policy: hooks.policy,
     signCallToken: (rolloutId, attemptId, mode) =>
       sign({ rolloutId, attemptId, scopes: ["call"], mode, expiresAtMs: now() + 86_400_000 }),
     now,

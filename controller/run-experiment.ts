@@ -78,8 +78,8 @@ async function wind(
   await drainDispatcher(dispatcher, grace, () => training.settle());
 }
 
-async function checkpoint({ backend, training }: RunSession): Promise<string> {
-  const { location } = await backend.checkpoint(`step-${training.stepsDone}`);
+async function checkpoint({ training }: RunSession): Promise<string> {
+  const { location } = await training.checkpoint();
   return location;
 }
 

@@ -9,6 +9,7 @@ import {
 import type { TokenVerifier } from "../../runtime/capability-token.ts";
 import type { SidecarView } from "../ingest/ingest-server.ts";
 import type { RolloutService } from "../rollouts/rollout-service.ts";
+import type { PolicyHistory } from "../scheduler/policy-keeper.ts";
 import type { CallStore } from "../store/call-store.ts";
 import { authorize } from "./authorize.ts";
 import { toCallJson } from "./call-json.ts";
@@ -22,6 +23,8 @@ export interface HttpApiOptions {
   status(): Promise<Readonly<Record<string, unknown>>>;
   /** The token with which the harness of an attempt calls the model. */
   signCallToken(rolloutId: string, attemptId: string, mode: "train" | "eval"): Promise<string>;
+  /** Absent where no run is trained here. */
+  readonly policy: PolicyControl | undefined;
   now(): number;
   randomId(): string;
 }
@@ -65,7 +68,15 @@ const eventBody = z.strictObject({
   type: z.string().min(1).max(128),
   data: z.unknown().optional(),
 });
+const rollbackBody = z.strictObject({ checkpoint: z.string().min(1).max(128) });
 const rewardBody = z.strictObject({ value: z.number(), reason: z.string().optional() });
+
+/** What an administrator may ask of a run's policy. */
+export interface PolicyControl {
+  list(): Promise<{ readonly version: number } & PolicyHistory>;
+  /** Gives the version that the checkpoint is published as. */
+  rollBack(checkpoint: string): Promise<number>;
+}
 
 /** JSON over HTTP for people, evaluators and the command line. Errors: `{error: {reason, message, hint?}}`. */
 export function createHttpApi(options: HttpApiOptions): Hono {
@@ -126,6 +137,17 @@ export function createHttpApi(options: HttpApiOptions): Hono {
     await next();
   });
   api.get("/v1/run", async (c) => c.json({ ...(await options.status()) }));
+  const policy = (): PolicyControl => {
+    if (options.policy !== undefined) return options.policy;
+    throw new OutriggerError("policy-unknown", "this controller trains no policy", {
+      origin: "user",
+    });
+  };
+  api.get("/v1/policy", async (c) => c.json(await policy().list()));
+  api.post("/v1/policy/rollback", async (c) => {
+    const { checkpoint } = await bodyOf(c.req, rollbackBody);
+    return c.json({ checkpoint, version: await policy().rollBack(checkpoint) });
+  });
   api.get("/v1/sidecars", (c) => c.json({ sidecars: options.sidecars() }));
   api.get("/v1/rollouts", async (c) => {
     const raw = Object.fromEntries(
@@ -202,7 +224,7 @@ function statusOf(reason: string | undefined): ContentfulStatusCode {
   if (reason === "token-forbidden") return 403;
   if (reason.startsWith("token-")) return 401;
   if (reason.endsWith("-unknown")) return 404;
-  if (reason === "rollout-not-queued") return 409;
+  if (reason === "rollout-not-queued" || reason === "policy-busy") return 409;
   return reason === "request-invalid" ? 422 : 500;
 }
 

@@ -23,7 +23,7 @@ export interface GroupKeeperOptions {
 export interface GroupKeeper {
   admit(groupCount: number, version: number): Promise<void>;
   /** Gives a group up: its rollouts are ended and never trained. */
-  drop(groupId: string): Promise<void>;
+  drop(groupId: string, why?: string): Promise<void>;
   /** Ends the stragglers of a group. */
   cut(groupId: string): Promise<void>;
 }
@@ -53,11 +53,11 @@ export function createGroupKeeper(options: GroupKeeperOptions): GroupKeeper {
       for (let i = 0; i < groupCount; i += 1) await admitOne(version);
       dispatcher.wake();
     },
-    drop: async (groupId) => {
+    drop: async (groupId, why = "became too stale") => {
       await options.steps.dropGroup(groupId);
       const group = groups.remove(groupId);
       emit({ type: "drop", groupId });
-      warn(`group ${groupId} became too stale and was dropped`);
+      warn(`group ${groupId} ${why} and was dropped`);
       for (const rolloutId of group?.unfinished ?? []) {
         await dispatcher.stop(rolloutId, "cancelled");
       }

@@ -1,0 +1,81 @@
+import { execFile, spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import type { PolicyControl } from "../../controller/api/http-api.ts";
+import type { RunResult } from "../../controller/report/build-result.ts";
+import { checkScheduleLog } from "../../core/scheduling/check-schedule-log.ts";
+import { parseScheduleLog } from "../../core/scheduling/schedule-event.ts";
+import { writeTinyExperiment } from "./tiny-experiment.ts";
+
+const outrigger = resolve(import.meta.dirname, "../../bin/outrigger.js");
+let directory: string;
+
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), "policy-rollback-"));
+});
+afterAll(() => rmSync(directory, { recursive: true }));
+
+const cli = async (...args: string[]): Promise<string> =>
+  (await promisify(execFile)(process.execPath, [outrigger, ...args])).stdout;
+
+type PolicyView = Awaited<ReturnType<PolicyControl["list"]>>;
+
+/** Until the view of a live run is as wanted. */
+async function until(run: string, isWanted: (view: PolicyView) => boolean): Promise<PolicyView> {
+  const { apiUrl } = JSON.parse(readFileSync(join(run, "controller.json"), "utf8")) as {
+    apiUrl: string;
+  };
+  const token = readFileSync(join(run, "admin-token"), "utf8");
+  for (;;) {
+    const response = await fetch(`${apiUrl}/v1/policy`, {
+      headers: { authorization: `Bearer ${token}` },
+    });
+    const view = (await response.json()) as PolicyView;
+    if (isWanted(view)) return view;
+    await new Promise((go) => setTimeout(go, 50));
+  }
+}
+
+it("a run goes back to a checkpoint by one command, and on from there under new versions", async () => {
+  const file = await writeTinyExperiment(join(directory, "tiny"), {
+    schedule: { steps: 4, groupsPerStep: 1, groupSize: 2 },
+    evaluation: { before: false, after: false },
+    retention: { checkpointEverySteps: 1 },
+  });
+  const out = join(directory, "out");
+  const child = spawn(process.execPath, [outrigger, "run", file, "--out", out], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let output = "";
+  child.stdout.on("data", (text: Buffer) => {
+    output += text.toString();
+  });
+  const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
+  while (!existsSync(join(out, "controller.json"))) await new Promise((go) => setTimeout(go, 50));
+  const before = await until(out, ({ checkpoints }) => checkpoints.length > 0);
+  expect(before.checkpoints[0]).toMatchObject({ name: "step-1", version: 1, step: 1 });
+
+  const failed = await cli("policy", "rollback", "best", "--run", out).catch((e: unknown) => e);
+  expect((failed as { stderr: string }).stderr).toContain("this run has no checkpoint best");
+  const said = JSON.parse(await cli("policy", "rollback", "step-1", "--run", out, "--json")) as {
+    version: number;
+  };
+  expect(said.version).toBeGreaterThan(1);
+  const view = JSON.parse(await cli("policy", "list", "--run", out, "--json")) as PolicyView;
+  expect(view.rollbacks).toMatchObject([{ checkpoint: "step-1", version: said.version }]);
+
+  expect(await ended).toBe(0);
+  expect(output).toContain(`rolled back to step-1, now version ${said.version}`);
+  const result = JSON.parse(readFileSync(join(out, "result.json"), "utf8")) as RunResult;
+  // Four updates and one rollback, each a version of its own.
+  expect(result).toMatchObject({ state: "done", steps: 4, policyVersion: 5 });
+  const log = parseScheduleLog(readFileSync(join(out, "schedule.jsonl"), "utf8"));
+  const published = log.flatMap((event) => (event.type === "publish" ? [event.version] : []));
+  expect(published).toEqual([1, 2, 3, 4, 5]);
+  expect(checkScheduleLog(log)).toEqual([]);
+  // It can still be resumed: the versions of the run and of the backend belong together.
+  expect(await cli("run", file, "--out", out, "--resume", "--steps", "5")).toContain("5 steps");
+});
