@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { openNativeBackend } from "../backends/native/native-backend.ts";
-import { openTinkerBackend } from "../backends/tinker/tinker-backend.ts";
+import { openTinkerBackend, type PolicyEngines } from "../backends/tinker/tinker-backend.ts";
 import type { Experiment } from "../controller/experiment/load-experiment.ts";
 import type { OutriggerError } from "../core/outrigger-error.ts";
 import type { TrainerBackend } from "../core/trainer-backend.ts";
@@ -87,6 +87,7 @@ async function openTinker(
     loraRank: settings.loraRank,
     maxLength: settings.maxLength,
     concurrency: settings.concurrency,
+    engines: enginesOf(settings),
     log: options.log,
   });
   if (settings.url !== undefined) return remote(backend);
@@ -100,6 +101,13 @@ async function openTinker(
   const isReady = async (signal: AbortSignal) =>
     (await fetch(`${url}/api/v1/healthz`, { signal })).ok;
   return supervised(backend, [...command, ...common(settings, options)], isReady, options);
+}
+
+function enginesOf({ engines }: Settings<"tinker">): PolicyEngines | undefined {
+  if (engines === undefined) return undefined;
+  const { urls, adapterDirectory, apiKeyVariable } = engines;
+  const apiKey = apiKeyVariable === undefined ? undefined : process.env[apiKeyVariable];
+  return { urls, adapterDirectory, apiKey };
 }
 
 /** Flags that the processes of both kinds have. */

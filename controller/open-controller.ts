@@ -53,7 +53,7 @@ export interface ControllerHooks {
   stopAttempt?(rolloutId: string): Promise<void>;
   readonly status: () => Promise<Readonly<Record<string, unknown>>>;
   /** Of a run that this controller trains. */
-  readonly policy?: PolicyControl;
+  readonly policyControl?: PolicyControl;
 }
 
 /** Stores, ingest and HTTP API: the controller without what schedules and runs. */
@@ -101,7 +101,7 @@ export async function openController(options: ControllerOptions): Promise<Contro
     verifier,
     sidecars: () => ingest.sidecars(),
     status: () => hooks.status(),
-    policy: hooks.policy,
+    policy: hooks.policyControl,
     signCallToken: (rolloutId, attemptId, mode) =>
       sign({ rolloutId, attemptId, scopes: ["call"], mode, expiresAtMs: now() + 86_400_000 }),
     now,

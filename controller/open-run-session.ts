@@ -122,7 +122,7 @@ async function openRunController(options: RunSessionOptions, late: Late): Promis
     onQueued: () => late.dispatcher?.wake(),
     onChanged: (rolloutId) => void tellTraining(controller, late, rolloutId),
     stopAttempt: async (rolloutId) => late.dispatcher?.stop(rolloutId, "cancelled"),
-    policy: {
+    policyControl: {
       list: async () => ({
         version: late.training?.version ?? 0,
         ...(await (late.training?.policyHistory() ?? { checkpoints: [], rollbacks: [] })),

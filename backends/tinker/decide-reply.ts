@@ -35,7 +35,8 @@ export function decideSend(outcome: HttpOutcome): SendDecision {
 }
 
 export type FutureDecision =
-  | { readonly kind: "done"; readonly result: Readonly<Record<string, unknown>> }
+  /** Bytes are protobuf. */
+  | { readonly kind: "done"; readonly result: Readonly<Record<string, unknown>> | Uint8Array }
   | { readonly kind: "wait" }
   /** Like `wait`, but the server is in trouble: wait longer, and not for ever. */
   | { readonly kind: "again"; readonly message: string }
@@ -55,6 +56,9 @@ export type FutureDecision =
 export function decideFuture(outcome: HttpOutcome): FutureDecision {
   if (outcome.kind !== "answer") return { kind: "again", message: outcome.message };
   const { status } = outcome;
+  if (outcome.body instanceof Uint8Array && status < 300) {
+    return { kind: "done", result: outcome.body };
+  }
   const body = (outcome.body ?? {}) as Readonly<Record<string, unknown>>;
   const message = `${status}: ${messageOf(outcome.body)}`;
   if (status === 408) return { kind: "wait" };

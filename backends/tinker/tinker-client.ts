@@ -4,6 +4,7 @@ import { linkedAbort } from "../../runtime/linked-abort.ts";
 import type { Logger } from "../../runtime/log.ts";
 import { sleep } from "../../runtime/sleep.ts";
 import { decideFuture, decideSend, type HttpOutcome, type SendDecision } from "./decide-reply.ts";
+import { decodeResult } from "./decode-result.ts";
 
 export interface TinkerClientOptions {
   /** Up to, not including, `/api/v1`. */
@@ -23,6 +24,9 @@ export interface TinkerClientOptions {
 /** For what is asked first: a wrong address shows soon. */
 const firstPatienceMs = 10_000;
 
+/** What newer servers say results of samples and gradients in, whatever is asked for. */
+const protobufType = "application/x-protobuf";
+
 type Json = Readonly<Record<string, unknown>>;
 
 /**
@@ -40,14 +44,16 @@ export interface TinkerClient {
   call(path: string, body: Json, signal?: AbortSignal): Promise<Json>;
   /** Starts a call that has a future; gives the answer that names it. */
   send(path: string, body: Json, options: SendOptions): Promise<Json>;
-  /** Waits for a future's result. */
-  result(requestId: string, signal?: AbortSignal): Promise<Json>;
+  /** Waits for the result of a call of `path`. */
+  result(path: string, requestId: string, signal?: AbortSignal): Promise<Json>;
   /** `send`, then `result`. */
   run(path: string, body: Json, options: SendOptions): Promise<Json>;
   /** The session, created at first use and kept alive by heartbeats; a forgotten one is renewed. */
   session(signal?: AbortSignal): Promise<string>;
   /** After the server has said that it does not know the session. */
   forgetSession(): void;
+  /** The bytes behind a path, or behind what it redirects to. */
+  download(path: string, signal?: AbortSignal): Promise<Uint8Array>;
   /** `DELETE`; what is not there is no error. */
   remove(path: string): Promise<void>;
   close(): Promise<void>;
@@ -93,8 +99,11 @@ export function openTinkerClient(options: TinkerClientOptions): TinkerClient {
         bodyTimeout: 120_000,
         ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       });
-      const text = await response.body.text();
-      return { kind: "answer", status: response.statusCode, body: parseJson(text) };
+      const isBinary = String(response.headers["content-type"]).startsWith(protobufType);
+      const answer = isBinary
+        ? new Uint8Array(await response.body.arrayBuffer())
+        : parseJson(await response.body.text());
+      return { kind: "answer", status: response.statusCode, body: answer };
     } catch (error) {
       if (signal?.aborted === true) throw signal.reason;
       if (life.signal.aborted) throw closed();
@@ -161,13 +170,16 @@ export function openTinkerClient(options: TinkerClientOptions): TinkerClient {
       signal,
     );
 
-  const result = async (requestId: string, signal?: AbortSignal): Promise<Json> => {
+  const result = async (path: string, requestId: string, signal?: AbortSignal): Promise<Json> => {
     let troubleSince: number | undefined;
     for (let tryIndex = 0; ; tryIndex += 1) {
       const body = { request_id: requestId };
       const outcome = await exchange("POST", "retrieve_future", body, signal, pollMs);
       const decision = decideFuture(outcome);
-      if (decision.kind === "done") return decision.result;
+      if (decision.kind === "done") {
+        const { result: done } = decision;
+        return done instanceof Uint8Array ? decodeResult(path, done) : done;
+      }
       if (decision.kind === "lost") throw outcomeUnknown(`future ${requestId}`, decision.message);
       if (decision.kind === "failed") throw failed(decision.message, decision.isUsers);
       // A poll that ran into its own time limit is the long wait it was meant to be.
@@ -190,11 +202,49 @@ export function openTinkerClient(options: TinkerClientOptions): TinkerClient {
       const answer = await send(path, body, sendOptions);
       const requestId = requestIdOf(answer, path);
       try {
-        return await result(requestId, sendOptions.signal);
+        return await result(path, requestId, sendOptions.signal);
       } catch (error) {
         const isLost = isReason(error, "tinker-outcome-unknown");
         if (!isLost || !sendOptions.isRepeatable || tryIndex >= 2) throw error;
       }
+    }
+  };
+
+  /** The archive's own place may be another host's, which must not see the key. */
+  const download = async (
+    place: URL,
+    signal: AbortSignal | undefined,
+    redirects = 3,
+  ): Promise<Uint8Array> => {
+    const abort = linkedAbort(life.signal, signal);
+    const isOwn = place.origin === new URL(base).origin;
+    try {
+      const {
+        statusCode,
+        headers: answer,
+        body,
+      } = await request(place, {
+        dispatcher: agent,
+        signal: abort.signal,
+        headersTimeout: 120_000,
+        ...(isOwn ? { headers } : {}),
+      });
+      const { location } = answer;
+      if (statusCode >= 300 && statusCode < 400 && typeof location === "string" && redirects > 0) {
+        await body.dump();
+        return await download(new URL(location, place), signal, redirects - 1);
+      }
+      if (statusCode === 200) return new Uint8Array(await body.arrayBuffer());
+      const message = `${statusCode}: ${(await body.text()).slice(0, 300)}`;
+      if (statusCode >= 500) throw unreachable(base, place.pathname, message);
+      throw refused(place.pathname, statusCode, message);
+    } catch (error) {
+      if (signal?.aborted === true) throw signal.reason;
+      if (life.signal.aborted) throw closed();
+      if (error instanceof OutriggerError) throw error;
+      throw unreachable(base, place.pathname, (error as Error).message);
+    } finally {
+      abort.release();
     }
   };
 
@@ -239,6 +289,7 @@ export function openTinkerClient(options: TinkerClientOptions): TinkerClient {
     forgetSession: () => {
       session = undefined;
     },
+    download: (path, signal) => download(new URL(`${base}/${path}`), signal),
     remove: async (path) => {
       await exchange("DELETE", path, undefined, undefined, 10_000);
     },

@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { OutriggerError } from "../../core/outrigger-error.ts";
-import { writeDurably } from "../native/model/durable-files.ts";
+import { writeDurably } from "../../runtime/durable-files.ts";
 
 /** JSON has no NaN: what a server does not report is null in the file. */
 const number = z

@@ -40,6 +40,8 @@ export type CheckedUpdate = Omit<UpdateRequest, "samples"> & {
  */
 export interface TinkerTrainer {
   readonly served: ServedSampler | undefined;
+  /** What a sampler is tried with. */
+  readonly canaryPrompt: readonly number[];
   /** Makes and publishes version 0, once. */
   prepare(signal?: AbortSignal): Promise<void>;
   update(update: CheckedUpdate, signal?: AbortSignal): Promise<UpdateResult>;
@@ -259,10 +261,10 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
     const isRepeatable =
       second !== undefined &&
       requestIdOf(second, "save_weights") === requestIdOf(first, "save_weights");
-    const answer = await client.result(requestIdOf(first, "save_weights"), signal);
+    const answer = await client.result("save_weights", requestIdOf(first, "save_weights"), signal);
     if (second !== undefined && !isRepeatable) {
       const id = requestIdOf(second, "save_weights");
-      await client.result(id, signal).catch(() => undefined);
+      await client.result("save_weights", id, signal).catch(() => undefined);
     }
     await journal.write({ isRepeatable });
     return pathOf(answer, journal.state.modelId, "weights", path);
@@ -388,6 +390,9 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
     get served() {
       const { samplerPath, version } = journal.state;
       return samplerPath === null ? undefined : { path: samplerPath, version };
+    },
+    get canaryPrompt() {
+      return canaryPrompt;
     },
     prepare,
     update,

@@ -1,31 +1,8 @@
-import process from "node:process";
 import { Command } from "commander";
 import { nativeConfigSchema } from "../../backends/native/native-config.ts";
-import { loadConfig } from "../../runtime/load-config.ts";
-import { openLog } from "../../runtime/log.ts";
-import { listenForShutdown } from "../../runtime/shutdown.ts";
-import { watchParent } from "../../runtime/watch-parent.ts";
+import { type ServeFlags, serveProcess } from "../serve-process.ts";
 import { backendCheckCommand } from "./backend-check.ts";
 import { tinkerServerCommand } from "./tinker-server.ts";
-
-interface NativeFlags {
-  readonly config?: string;
-  readonly model?: string;
-  readonly state?: string;
-  readonly host?: string;
-  readonly policyPort?: number;
-  readonly grpcPort?: number;
-  readonly policyUrl?: string;
-  readonly modelName?: string;
-  readonly compute?: string;
-  readonly threads?: number;
-  readonly seed?: number;
-  readonly slots?: number;
-  readonly maxLength?: number;
-  readonly logLevel?: string;
-  readonly printConfig?: boolean;
-  readonly exitWithParent?: boolean;
-}
 
 /** How long running responses and a running update may take to end after SIGTERM. */
 const graceMs = 20_000;
@@ -73,47 +50,29 @@ send is OUTRIGGER_BACKEND_API_KEY, needed where --host is not loopback.
 Example:
   outrigger backend native --model ./policy --state ./state --policy-port 8000 --grpc-port 8001`,
     )
-    .action(async (flags: NativeFlags) => run(flags));
+    .action(run);
 }
 
-async function run(flags: NativeFlags): Promise<void> {
-  const { config: file, printConfig, exitWithParent, ...values } = flags;
-  const loaded = loadConfig(nativeConfigSchema, {
-    file,
-    environment: process.env,
+function run(flags: ServeFlags): Promise<void> {
+  return serveProcess({
+    name: "native-backend",
+    schema: nativeConfigSchema,
     environmentPrefix: "BACKEND",
-    flags: values,
+    flags,
+    start: async (config, log) => {
+      const [{ startNativeProcess }, { selectCompute }] = await Promise.all([
+        import("../../backends/native/native-process.ts"),
+        import("../../backends/native/compute/select-compute.ts"),
+      ]);
+      const native = await startNativeProcess({
+        config,
+        log,
+        openCompute: (model, weights, { compute, threads }) =>
+          selectCompute(compute, model.config, weights, threads === undefined ? {} : { threads }),
+      });
+      const { policyUrl, policyPort, grpcPort, compute, computeReason, version } = native;
+      const listening = { policyUrl, policyPort, grpcPort, compute, computeReason, version };
+      return { listening, close: () => native.close(graceMs) };
+    },
   });
-  if (printConfig === true) {
-    process.stdout.write(`${loaded.print()}\n`);
-    return;
-  }
-  const { config } = loaded;
-  const log = openLog({ level: config.logLevel, process: "native-backend" });
-  const shutdown = listenForShutdown((name) => log.info({ signal: name }, "draining"));
-  // Loaded late, so that --help and --print-config need no compute library.
-  const [{ startNativeProcess }, { selectCompute }] = await Promise.all([
-    import("../../backends/native/native-process.ts"),
-    import("../../backends/native/compute/select-compute.ts"),
-  ]);
-  const native = await startNativeProcess({
-    config,
-    log,
-    openCompute: (model, weights, { compute, threads }) =>
-      selectCompute(compute, model.config, weights, threads === undefined ? {} : { threads }),
-  });
-  const { policyUrl, policyPort, grpcPort, compute, computeReason, version } = native;
-  const listening = { policyUrl, policyPort, grpcPort, compute, computeReason, version };
-  process.stdout.write(`${JSON.stringify({ event: "listening", ...listening })}\n`);
-  log.info(listening, "listening");
-  const stopWatching =
-    exitWithParent === true ? watchParent(() => process.exit(0)) : () => undefined;
-  await new Promise<void>((resolve) => {
-    shutdown.signal.addEventListener("abort", () => resolve(), { once: true });
-    if (shutdown.signal.aborted) resolve();
-  });
-  stopWatching();
-  await native.close(graceMs);
-  shutdown.release();
-  log.info("stopped");
 }

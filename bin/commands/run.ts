@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { delimiter, isAbsolute, join, relative } from "node:path";
 import process from "node:process";
-import { Command, InvalidArgumentError } from "commander";
+import { Command, InvalidArgumentError, Option } from "commander";
 import {
   type AglExperiment,
   type Experiment,
@@ -24,6 +24,7 @@ import { refuseIncapable } from "./backend-check.ts";
 interface RunFlags {
   readonly seed?: number;
   readonly out?: string;
+  readonly backend?: "native" | "tinker";
   readonly compute?: string;
   readonly steps?: number;
   readonly resume?: boolean;
@@ -40,6 +41,12 @@ export function runCommand(): Command {
     .argument("<experiment>", "YAML file; schema/experiment.schema.json describes it")
     .option("--seed <number>", "seed of task order, sampling and initial state", parseCount)
     .option("--out <dir>", `directory of the run (default: the next one in ${runsRoot})`)
+    .addOption(
+      new Option("--backend <kind>", "another trainer backend than the file's").choices([
+        "native",
+        "tinker",
+      ]),
+    )
     .option("--compute <name>", "library and device of the native backend (auto, ort, tfjs, …)")
     .option("--steps <number>", "optimizer steps in all", parseCount)
     .option("--resume", "go on with the latest run of this experiment, or with the one in --out")

@@ -1,17 +1,6 @@
-import process from "node:process";
 import { Command } from "commander";
 import { tinkerServerConfigSchema } from "../../backends/tinker/server/tinker-server-config.ts";
-import { loadConfig } from "../../runtime/load-config.ts";
-import { openLog } from "../../runtime/log.ts";
-import { listenForShutdown } from "../../runtime/shutdown.ts";
-import { watchParent } from "../../runtime/watch-parent.ts";
-
-interface TinkerServerFlags {
-  readonly config?: string;
-  readonly printConfig?: boolean;
-  readonly exitWithParent?: boolean;
-  readonly [value: string]: unknown;
-}
+import { type ServeFlags, serveProcess } from "../serve-process.ts";
 
 /** `outrigger backend tinker-server`: any Tinker client trains the model of a directory. */
 export function tinkerServerCommand(): Command {
@@ -43,47 +32,28 @@ Example:
   outrigger backend tinker-server --model ./policy --state ./saved --port 8000
   # in Python: tinker.ServiceClient(base_url="http://127.0.0.1:8000", api_key="tml-any")`,
     )
-    .action(async (flags: TinkerServerFlags) => run(flags));
+    .action(run);
 }
 
-async function run(flags: TinkerServerFlags): Promise<void> {
-  const { config: file, printConfig, exitWithParent, ...values } = flags;
-  const loaded = loadConfig(tinkerServerConfigSchema, {
-    file,
-    environment: process.env,
+function run(flags: ServeFlags): Promise<void> {
+  return serveProcess({
+    name: "tinker-server",
+    schema: tinkerServerConfigSchema,
     environmentPrefix: "TINKER",
-    flags: values,
+    flags,
+    start: async (config, log) => {
+      const [{ startTinkerServer }, { selectCompute }] = await Promise.all([
+        import("../../backends/tinker/server/start-tinker-server.ts"),
+        import("../../backends/native/compute/select-compute.ts"),
+      ]);
+      const server = await startTinkerServer({
+        config,
+        log,
+        openCompute: (model, weights, { compute, threads }) =>
+          selectCompute(compute, model.config, weights, threads === undefined ? {} : { threads }),
+      });
+      const { url, port, baseModel, computeReason } = server;
+      return { listening: { url, port, baseModel, computeReason }, close: () => server.close() };
+    },
   });
-  if (printConfig === true) {
-    process.stdout.write(`${loaded.print()}\n`);
-    return;
-  }
-  const { config } = loaded;
-  const log = openLog({ level: config.logLevel, process: "tinker-server" });
-  const shutdown = listenForShutdown((name) => log.info({ signal: name }, "stopping"));
-  // Loaded late, so that --help and --print-config need no compute library.
-  const [{ startTinkerServer }, { selectCompute }] = await Promise.all([
-    import("../../backends/tinker/server/start-tinker-server.ts"),
-    import("../../backends/native/compute/select-compute.ts"),
-  ]);
-  const server = await startTinkerServer({
-    config,
-    log,
-    openCompute: (model, weights, { compute, threads }) =>
-      selectCompute(compute, model.config, weights, threads === undefined ? {} : { threads }),
-  });
-  const { url, port, baseModel, computeReason } = server;
-  const listening = { url, port, baseModel, computeReason };
-  process.stdout.write(`${JSON.stringify({ event: "listening", ...listening })}\n`);
-  log.info(listening, "listening");
-  const stopWatching =
-    exitWithParent === true ? watchParent(() => process.exit(0)) : () => undefined;
-  await new Promise<void>((resolve) => {
-    shutdown.signal.addEventListener("abort", () => resolve(), { once: true });
-    if (shutdown.signal.aborted) resolve();
-  });
-  stopWatching();
-  await server.close();
-  shutdown.release();
-  log.info("stopped");
 }

@@ -283,6 +283,18 @@ const backend = z.discriminatedUnion("kind", [
     loraRank: z.int().min(0).max(4096).default(32),
     maxLength: z.int().min(2).optional().describe("Longest context in tokens on the server."),
     concurrency: count.default(64).describe("Samples asked for at once."),
+    engines: z
+      .strictObject({
+        urls: z.array(z.url()).min(1).describe("Each up to and including /v1."),
+        adapterDirectory: relativeFile.describe("Shared with the engines, at the same path."),
+        apiKeyVariable: variableName
+          .optional()
+          .describe("Variable of Outrigger's own environment that holds the engines' key."),
+      })
+      .optional()
+      .describe(
+        "vLLM engines that serve the policy as a LoRA adapter, in place of the server's own sampling. With a url.",
+      ),
     compute: z.string().min(1).default("auto").describe("Without a url."),
     flags: z
       .array(z.string())

@@ -40,6 +40,8 @@ export interface ExperimentOverrides {
   readonly seed?: number | undefined;
   readonly steps?: number | undefined;
   readonly compute?: string | undefined;
+  /** In place of the file's `backend.kind`; the rest of its backend section stays. */
+  readonly backend?: string | undefined;
 }
 
 /**
@@ -67,7 +69,8 @@ export function loadAnyExperiment(
   overrides: ExperimentOverrides = {},
 ): Experiment | AglExperiment {
   const file = resolve(path);
-  const parsed = experimentSchema.safeParse(withServedDefaults(readConfigFile(file)));
+  const value = withServedDefaults(withBackend(readConfigFile(file), overrides.backend));
+  const parsed = experimentSchema.safeParse(value);
   const problems = parsed.success ? crossChecks(parsed.data) : describeIssues(parsed.error);
   if (!parsed.success || problems.length > 0) {
     throw new OutriggerError(
@@ -77,6 +80,13 @@ export function loadAnyExperiment(
     );
   }
   return resolveExperiment(file, parsed.data, overrides);
+}
+
+function withBackend(value: unknown, kind: string | undefined): unknown {
+  const file = value as Readonly<Record<string, unknown>> | null;
+  const backend = file?.["backend"];
+  if (kind === undefined || typeof backend !== "object" || backend === null) return value;
+  return { ...file, backend: { ...backend, kind } };
 }
 
 /** What a trainer outside brings itself need not be in the file; what is there is checked all the same. */
@@ -120,6 +130,12 @@ function crossChecks(file: ExperimentFile): string[] {
   if ("fromEvents" in file.reward && !file.harness.mayReward) {
     problems.push(
       "reward.fromEvents: needs harness.mayReward: true, else nothing may post rewards",
+    );
+  }
+  const { backend } = file;
+  if (backend.kind === "tinker" && backend.engines !== undefined && backend.url === undefined) {
+    problems.push(
+      "backend.engines: needs backend.url, of a server that trains LoRA; the one here trains models in full",
     );
   }
   const { train } = file.sampling;
@@ -188,10 +204,14 @@ function resolveExperiment(
     failurePolicy: completePolicy(data.failurePolicy),
   };
   if (data.backend.kind === "agl") return { ...served, backend: data.backend };
+  const engines = data.backend.kind === "tinker" ? data.backend.engines : undefined;
   return {
     ...served,
     backend: {
       ...data.backend,
+      ...(engines !== undefined && {
+        engines: { ...engines, adapterDirectory: at(engines.adapterDirectory) },
+      }),
       model: at(data.backend.model),
       compute: overrides.compute ?? data.backend.compute,
     },

@@ -92,7 +92,7 @@ const trainingCalls = [
   "save_weights",
   "save_weights_for_sampler",
 ];
-const dialects: readonly TinkerDialect[] = ["skyrl", "skyrl-0.3", "verl"];
+const dialects: readonly TinkerDialect[] = ["outrigger", "skyrl", "verl"];
 const faults: readonly Fault[] = ["refused", "gateway", "lost", "unseen"];
 
 describe("no update is applied twice and none is lost, by weights and moments", () => {

@@ -5,7 +5,7 @@ import { openTinkerUnderTest } from "./trainer-backend-tinker.ts";
 describeTrainerBackend("tinker", { open: () => openTinkerUnderTest() });
 
 describeTrainerBackend("tinker, SkyRL's dialect, with faults", {
-  open: () => openTinkerUnderTest({ dialect: "skyrl-0.3", fault: faultPlan(1, 6) }),
+  open: () => openTinkerUnderTest({ dialect: "skyrl", fault: faultPlan(1, 6) }),
 });
 
 describeTrainerBackend("tinker, verl's dialect, with faults", {

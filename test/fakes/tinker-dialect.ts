@@ -1,16 +1,17 @@
 import type { FetchRoutes } from "../../backends/tinker/server/start-tinker-server.ts";
+import { encodeResult } from "./tinker-protobuf.ts";
 
 /**
  * How other Tinker servers differ from this project's, put before one that trains for real:
- * - `skyrl` (its newer versions): a call is known by (model, sequence id), another body under the
- *   same id is 409, a future that is not done is 408, a failed one 400;
- * - `skyrl-0.3` (what PyPI has): the same, but sequence ids are ignored, and a saved name given
- *   again is 409;
+ * - `outrigger`: not at all;
+ * - `skyrl` (0.4): a saved name given again is 409, also in the same call sent twice; a future that
+ *   is not done is 408, a failed one 400; results of samples and gradients are protobuf; there is
+ *   no `forward` in JSON;
  * - `verl` (verl_tinker): sequence ids are ignored; one global model, which may be loaded into at
  *   any time; every future says `try_again` once, can be read once, and is then "already
  *   retrieved"; failures are 200 with category "Application"; nothing can be unloaded or deleted.
  */
-export type TinkerDialect = "skyrl" | "skyrl-0.3" | "verl";
+export type TinkerDialect = "outrigger" | "skyrl" | "verl";
 
 /**
  * What goes wrong with a request: `refused` (503 before it is looked at), `gateway` (502 after it
@@ -74,32 +75,34 @@ function dialectOf(fetch: FetchRoutes, dialect: TinkerDialect | undefined): Answ
         ...(method === "GET" || method === "DELETE" ? {} : { body: text }),
       }),
     );
-  if (dialect === undefined) return inner;
-  return dialect === "verl" ? verl(inner) : skyrl(inner, dialect === "skyrl");
+  if (dialect === undefined || dialect === "outrigger") return inner;
+  return dialect === "verl" ? verl(inner) : skyrl(inner);
 }
 
-function skyrl(inner: Answer, knowsSeqIds: boolean): Answer {
+function skyrl(inner: Answer): Answer {
   const names = new Set<string>();
   return async (method, path, text) => {
-    if (method === "DELETE") return reply({ detail: "Method Not Allowed" }, 405);
     if (path === "forward") return reply({ detail: "Not Found" }, 404);
     const body = (text === "" ? {} : JSON.parse(text)) as Json;
     if (path === "create_model" && body["lora_config"] === undefined) {
       return reply({ detail: [{ loc: ["body", "lora_config"], msg: "Field required" }] }, 422);
     }
-    if (!knowsSeqIds && trainingCalls.has(path)) {
+    if (path.startsWith("save_weights")) {
       const name = `${String(body["model_id"])}/${path}/${String(body["path"])}`;
-      if (path.startsWith("save_weights") && names.has(name)) {
+      if (names.has(name)) {
         return reply({ detail: `Checkpoint '${String(body["path"])}' already exists` }, 409);
       }
       names.add(name);
-      delete body["seq_id"];
     }
-    const response = await inner(method, path, JSON.stringify(body));
+    const response = await inner(method, path, text);
     if (path !== "retrieve_future" || response.status !== 200) return response;
     const result = (await response.json()) as Json;
     if (result["type"] === "try_again") return reply({ detail: "Timeout waiting for result" }, 408);
-    return "error" in result ? reply({ detail: result["error"] }, 400) : reply(result);
+    if ("error" in result) return reply({ detail: result["error"] }, 400);
+    const bytes = encodeResult(result);
+    return bytes === undefined
+      ? reply(result)
+      : new Response(bytes, { headers: { "content-type": "application/x-protobuf" } });
   };
 }
 

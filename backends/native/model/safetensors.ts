@@ -2,7 +2,7 @@ import { type FileHandle, open } from "node:fs/promises";
 import { endianness } from "node:os";
 import { z } from "zod";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
-import { writeDurably } from "./durable-files.ts";
+import { writeDurably } from "../../../runtime/durable-files.ts";
 import { bfloat16ToFloat32, float16ToFloat32, float32ToBfloat16 } from "./float-formats.ts";
 import type { NamedWeights, Tensor } from "./named-weights.ts";
 

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { allWritten, writeDurably } from "./durable-files.ts";
+import { allWritten, writeDurably } from "../../../runtime/durable-files.ts";
 import type { LoadedModel } from "./load-model.ts";
 import type { NamedWeights } from "./named-weights.ts";
 import { type WriteSafetensorsOptions, writeSafetensors } from "./safetensors.ts";

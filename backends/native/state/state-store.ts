@@ -12,8 +12,8 @@ import {
 } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
+import { allWritten, syncDirectory, writeDurably } from "../../../runtime/durable-files.ts";
 import type { OptimizerState } from "../compute/compute.ts";
-import { allWritten, syncDirectory, writeDurably } from "../model/durable-files.ts";
 import type { LoadedModel } from "../model/load-model.ts";
 import type { NamedWeights } from "../model/named-weights.ts";
 import { readModelWeights } from "../model/read-model-weights.ts";

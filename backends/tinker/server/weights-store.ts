@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { syncDirectory } from "../../../runtime/durable-files.ts";
 import type { OptimizerState } from "../../native/compute/compute.ts";
-import { syncDirectory } from "../../native/model/durable-files.ts";
 import type { LoadedModel } from "../../native/model/load-model.ts";
 import type { NamedWeights } from "../../native/model/named-weights.ts";
 import { readModelWeights } from "../../native/model/read-model-weights.ts";
