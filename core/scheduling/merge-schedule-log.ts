@@ -91,9 +91,17 @@ function missingConsequences(
   const starts = new Set(
     decisions.flatMap((e) => (e.type === "train-start" ? [startKey(e.version, e.groups)] : [])),
   );
+  // Of the same version more than once: updates that had nothing to learn.
+  const logged = new Map<number, number>();
+  for (const event of decisions) {
+    if (event.type === "publish") logged.set(event.version, (logged.get(event.version) ?? 0) + 1);
+  }
   const published = steps.flatMap((step) => step.published ?? []);
-  // A kill hides at most the last one of its session, and the next session puts it in.
-  const publishedCount = decisions.filter((event) => event.type === "publish").length;
+  const unlogged = published.filter(({ version }) => {
+    const count = logged.get(version) ?? 0;
+    logged.set(version, count - 1);
+    return count <= 0;
+  });
   const lastT = decisions.at(-1)?.t ?? 0;
   return [
     ...droppedGroupIds
@@ -109,9 +117,7 @@ function missingConsequences(
           groups: [...step.groupIds],
         }),
       ),
-    ...published
-      .slice(publishedCount)
-      .map(({ version, at }): ScheduleEvent => ({ t: at, type: "publish", version })),
+    ...unlogged.map(({ version, at }): ScheduleEvent => ({ t: at, type: "publish", version })),
   ];
 }
 
