@@ -9,6 +9,7 @@ import {
   SqliteDialect,
 } from "kysely";
 import { OutriggerError } from "../../core/outrigger-error.ts";
+import { sleep } from "../../runtime/sleep.ts";
 
 /**
  * One file for the whole controller. Each store names its own tables with
@@ -29,6 +30,9 @@ export interface DatabaseOptions {
   readonly migrations: Readonly<Record<string, Migration>>;
 }
 
+const maxMigrationTries = 10;
+const migrationRetryMs = 50;
+
 /** Opens (and makes) the database and brings its tables up to date. Close with `destroy()`. */
 export async function openDatabase(options: DatabaseOptions): Promise<Database> {
   const { path, durability = "process", migrations } = options;
@@ -42,7 +46,13 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
     // Stores add migrations independently of each other.
     allowUnorderedMigrations: true,
   });
-  const { error } = await migrator.migrateToLatest();
+  let { error } = await migrator.migrateToLatest();
+  // Kysely does not lock SQLite against a second process that opens the same new file: one of them
+  // then finds tables that it was about to make, and all done when it looks again.
+  for (let tries = 1; error !== undefined && tries < maxMigrationTries; tries += 1) {
+    await sleep(migrationRetryMs);
+    ({ error } = await migrator.migrateToLatest());
+  }
   if (error !== undefined) {
     await database.destroy();
     throw unusable(path, error);
