@@ -19,6 +19,8 @@ const identitySchema = z.object({
   experimentFile: z.string(),
   seed: z.number(),
   compute: z.string(),
+  /** Asked for in place of the file's kind. */
+  backend: z.string().optional(),
   createdAtMs: z.number(),
 });
 

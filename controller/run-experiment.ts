@@ -84,9 +84,10 @@ async function checkpoint({ training }: RunSession): Promise<string> {
 }
 
 function stopped({ path, identity }: RunDirectory): OutriggerError {
+  const backend = identity.backend === undefined ? "" : ` --backend ${identity.backend}`;
   return new OutriggerError("run-stopped", `stopped; everything so far is in ${path}`, {
     origin: "user",
-    hint: `Go on with: outrigger run ${identity.experimentFile} --resume --out ${path}`,
+    hint: `Go on with: outrigger run ${identity.experimentFile} --resume --out ${path}${backend}`,
   });
 }
 

@@ -127,7 +127,10 @@ async function train(asked: Experiment, flags: RunFlags): Promise<void> {
     out: flags.out,
     runsRoot,
     isResume: flags.resume === true,
-    newIdentity: () => newIdentity(asked, asked.backend.compute),
+    newIdentity: () => ({
+      ...newIdentity(asked, asked.backend.compute),
+      backend: flags.backend,
+    }),
   });
   const experiment = asResumed(asked, directory, flags);
   const display = openRunDisplay({ stream: process.stdout, now: Date.now });

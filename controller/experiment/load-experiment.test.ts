@@ -49,6 +49,30 @@ describe("loadExperiment", () => {
     expect(experiment.schedule.kind).toBe("sync");
   });
 
+  it("takes another backend's kind in place of the file's, and checks it as if it stood there", () => {
+    const file = join(folder, "experiment.yaml");
+    writeFileSync(file, stringify(minimal));
+    const { backend } = loadExperiment(file, { backend: "tinker" });
+    expect(backend).toMatchObject({ kind: "tinker", model: join(folder, "policy"), loraRank: 32 });
+    writeFileSync(
+      file,
+      stringify({ ...minimal, backend: { kind: "tinker", model: "policy", loraRank: 8 } }),
+    );
+    expect(() => loadExperiment(file, { backend: "native" })).toThrow(/backend.*loraRank/);
+  });
+
+  it("finds engines for LoRA adapters beside a server that trains them only", () => {
+    const engines = { urls: ["http://127.0.0.1:8000/v1"], adapterDirectory: "adapters" };
+    const backend = { kind: "tinker", model: "policy", url: "http://127.0.0.1:8123", engines };
+    expect(load({ ...minimal, backend }).backend).toMatchObject({
+      engines: { adapterDirectory: join(folder, "adapters") },
+    });
+    const { url: _url, ...here } = backend;
+    expect(problemsOf({ ...minimal, backend: here })).toContain(
+      "backend.engines: needs backend.url",
+    );
+  });
+
   it("keeps what the failure policy does not change", () => {
     const experiment = load({
       ...minimal,
