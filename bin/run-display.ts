@@ -24,8 +24,8 @@ export function openRunDisplay({ stream, now }: DisplayOptions): RunDisplay {
   /** Held-out tasks of the evaluation under way. */
   let evaluationTotal: number | undefined;
   return {
-    line: status.line,
-    close: status.close,
+    line: (text) => status.line(text),
+    close: () => status.close(),
     evaluationStarted: (step, total) => {
       evaluationTotal = total;
       const when = step === 0 ? "before training" : `after step ${step}`;

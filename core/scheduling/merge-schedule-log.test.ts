@@ -79,13 +79,13 @@ describe("mergeScheduleLog", () => {
         expect(tally(merged)).toEqual(tally(log));
         expect(parseScheduleLog(merged.map(encodeScheduleEvent).join("\n"))).toEqual(merged);
         expect(mergeScheduleLog(merged, durable)).toEqual(merged);
-        const { groupIdOf } = workloadRegistry(workload);
+        const registry = workloadRegistry(workload);
         const violations = checkScheduleLog(merged, {
           maxStaleness: settings.kind === "sync" ? 0 : settings.maxStaleness,
           isDeviceShared: settings.kind !== "async",
           slotCount: workload.engine.slots,
           commandDelayMs: 1,
-          groupIdOf,
+          groupIdOf: (rolloutId) => registry.groupIdOf(rolloutId),
           turnCountOf: () => undefined,
           rolloutIdsOf: (groupId) =>
             workload.groups

@@ -34,18 +34,20 @@ function runInTerminal(columns: number, file: string, out: string): Promise<Show
   return new Promise((done) => child.once("close", (code) => done({ code, text })));
 }
 
+const escape = "\u001b";
+/** A control sequence, the end of a line, or text. */
+const parts = new RegExp(`${escape}\\[[0-9;?]*[A-Za-z]|\\r|\\n|[^\\r\\n${escape}]+`, "g");
+
 /** What is on the screen at the end, and each state of its last line before a change. */
 function play(text: string): { readonly lines: readonly string[]; readonly frames: Set<string> } {
   const lines = [""];
   const frames = new Set<string>();
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: this is about control characters
-  for (const [part] of text.matchAll(/\u001b\[2K|\u001b\[[0-9;?]*[A-Za-z]|\r|\n|[^\r\n\u001b]+/g)) {
+  for (const [part] of text.matchAll(parts)) {
     const last = lines.length - 1;
     if (part === "\n") lines.push("");
     else if (part === "\r") frames.add(lines[last] ?? "");
-    else if (part === "\u001b[2K") lines[last] = "";
-    else if (part.startsWith("\u001b"))
-      throw new Error(`unexpected control ${JSON.stringify(part)}`);
+    else if (part === `${escape}[2K`) lines[last] = "";
+    else if (part.startsWith(escape)) throw new Error(`unexpected control ${JSON.stringify(part)}`);
     else lines[last] += part;
   }
   return { lines, frames };
