@@ -1,5 +1,5 @@
-import { readFileSync } from "node:fs";
 import { Command } from "commander";
+import { packageVersion } from "../runtime/package-version.ts";
 import { reportFailure } from "./report-failure.ts";
 
 /** Loaded only when asked for: a sidecar must not pay for the trainer's libraries at start-up. */
@@ -45,20 +45,6 @@ const subcommands: Record<string, { summary: string; load: () => Promise<Command
     load: async () => (await import("./commands/simulate.ts")).simulateCommand(),
   },
 };
-
-function packageVersion(): string {
-  for (const path of ["../package.json", "../../package.json"]) {
-    try {
-      const json = JSON.parse(readFileSync(new URL(path, import.meta.url), "utf8")) as {
-        version: string;
-      };
-      return json.version;
-    } catch {
-      // Compiled code lies one folder deeper than the sources.
-    }
-  }
-  return "unknown";
-}
 
 async function main(argv: readonly string[]): Promise<void> {
   const program = new Command("outrigger")

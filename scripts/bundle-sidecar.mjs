@@ -1,9 +1,12 @@
 // Bundles the sidecar into one file that needs nothing but Node: dist/sidecar.mjs, or the path given.
 
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
+const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
 await build({
   absWorkingDir: root,
   entryPoints: ["bin/sidecar-image.ts"],
@@ -14,6 +17,7 @@ await build({
   format: "esm",
   minify: true,
   keepNames: true,
+  define: { OUTRIGGER_VERSION: JSON.stringify(version) },
   legalComments: "none",
   // Dependencies in CommonJS call `require` for Node's own modules.
   banner: {

@@ -7,6 +7,11 @@ import { OutriggerError } from "../core/outrigger-error.ts";
 import type { DialectName } from "./capture/finished-call.ts";
 import type { DialectError } from "./dialects/dialect.ts";
 import { refuseWebSocket } from "./dialects/responses/websocket-refusal.ts";
+import {
+  acceptedEncodings,
+  type DecodedBody,
+  decodeRequestBody,
+} from "./http/decode-request-body.ts";
 import { type BodyRead, readBody } from "./http/read-body.ts";
 import { type Route, routeRequest } from "./http/route-request.ts";
 import type { Identity, IdentityDecision } from "./identity/identity.ts";
@@ -27,8 +32,17 @@ export interface SidecarServerOptions {
   readonly control: Hono;
   /** Resolves when records can be kept again; at once in the ordinary case. */
   readonly awaitCapacity: () => Promise<void> | undefined;
-  readonly onRefusal: (reason: string, route: { readonly dialect: DialectName }) => void;
+  readonly onRefusal: (reason: string) => void;
+  /** A call of nobody's; besides `onRefusal`. */
+  readonly onUnknown: (refused: RefusedIdentity) => void;
   readonly keepAliveSweepMs: number;
+}
+
+/** For the record of a refusal: nothing of the credential, which may be in the path too. */
+export interface RefusedIdentity {
+  readonly reason: string;
+  readonly status: number;
+  readonly dialect: DialectName;
 }
 
 type CallRoute = Extract<Route, { readonly kind: "call" | "passthrough" | "count-tokens" }>;
@@ -145,10 +159,21 @@ export class SidecarServer {
   async #serve(route: CallRoute, request: IncomingMessage, reply: HarnessReply): Promise<void> {
     const { context, identity, awaitCapacity } = this.#options;
     const receivedAtMs = context.nowMs();
-    const read = await readBody(request, context.limits.maxRequestBytes);
+    const { maxRequestBytes } = context.limits;
+    const read = await readBody(request, maxRequestBytes);
     if (read.kind !== "read") {
       this.#refuseBody(route, read, reply);
       return;
+    }
+    let { body } = read;
+    const encoding = request.headers["content-encoding"];
+    if (encoding !== undefined) {
+      const decoded = await decodeRequestBody(body, encoding, maxRequestBytes);
+      if (decoded.kind !== "decoded") {
+        this.#refuseEncoded(route, decoded, reply);
+        return;
+      }
+      body = decoded.body;
     }
     if (this.#isDraining) {
       this.#refuse(reply, route.dialect, {
@@ -158,22 +183,24 @@ export class SidecarServer {
       });
       return;
     }
-    const decision = await resolveIdentity(identity(), route.identity, request.headers);
+    let decision = resolveIdentity(identity(), route.identity, request.headers);
+    if (decision instanceof Promise) decision = await decision;
     if (decision.kind === "refused") {
       this.#refuseIdentity(route, decision, reply);
       return;
     }
-    await awaitCapacity();
+    const capacity = awaitCapacity();
+    if (capacity !== undefined) await capacity;
     if (reply.isClosed) return;
     if (route.kind === "count-tokens") {
-      await this.#countTokens(decision.identity, read.body, reply);
+      await this.#countTokens(decision.identity, body, reply);
       return;
     }
     if (route.kind === "passthrough") {
-      relayPassthrough(context, route, decision.identity, request, read.body, reply);
+      relayPassthrough(context, route, decision.identity, request, body, reply);
       return;
     }
-    await this.#relay(route, request, read.body, decision.identity, receivedAtMs, reply);
+    await this.#relay(route, request, body, decision.identity, receivedAtMs, reply);
   }
 
   async #relay(
@@ -233,8 +260,38 @@ export class SidecarServer {
     reply: HarnessReply,
   ): void {
     if (read.kind === "aborted") return;
-    const { maxRequestBytes } = this.#options.context.limits;
     reply.closeConnectionAfter();
+    this.#refuseTooLarge(route, reply);
+  }
+
+  #refuseEncoded(
+    route: CallRoute,
+    decoded: Exclude<DecodedBody, { readonly kind: "decoded" }>,
+    reply: HarnessReply,
+  ): void {
+    if (decoded.kind === "too-large") {
+      this.#refuseTooLarge(route, reply);
+      return;
+    }
+    const { encoding } = decoded;
+    const accepted = acceptedEncodings.join(", ");
+    const error =
+      decoded.kind === "unsupported"
+        ? {
+            status: 415,
+            reason: "unsupported-encoding",
+            message: `the sidecar cannot read a request body encoded as ${encoding.slice(0, 50)}; it reads ${accepted}`,
+          }
+        : {
+            status: 400,
+            reason: "broken-encoding",
+            message: `the request body is not whole or not ${encoding}: ${decoded.message}`,
+          };
+    this.#refuse(reply, route.dialect, error, { "accept-encoding": accepted });
+  }
+
+  #refuseTooLarge(route: CallRoute, reply: HarnessReply): void {
+    const { maxRequestBytes } = this.#options.context.limits;
     this.#refuse(reply, route.dialect, {
       status: 413,
       reason: "request-too-large",
@@ -248,12 +305,19 @@ export class SidecarServer {
     reply: HarnessReply,
   ): void {
     const { status, reason, message } = decision.refusal;
+    this.#options.onUnknown({ status, reason, dialect: route.dialect });
     this.#refuse(reply, route.dialect, { status, reason, message });
   }
 
-  #refuse(reply: HarnessReply, dialect: DialectName, error: DialectError): void {
-    this.#options.onRefusal(error.reason, { dialect });
-    writeReply(reply, dialectsByName[dialect].encodeError(error));
+  #refuse(
+    reply: HarnessReply,
+    dialect: DialectName,
+    error: DialectError,
+    headers: Readonly<Record<string, string>> = {},
+  ): void {
+    this.#options.onRefusal(error.reason);
+    const encoded = dialectsByName[dialect].encodeError(error);
+    writeReply(reply, { ...encoded, headers: { ...encoded.headers, ...headers } });
   }
 }
 

@@ -12,11 +12,12 @@ import { Gate, type GateOrder, type GateStatus, systemGateClock } from "./gate/g
 import { createIdSource } from "./id-source.ts";
 import type { Binding } from "./identity/identity.ts";
 import type { IdentitySources } from "./identity/identity-resolver.ts";
+import { createRefusalEvents } from "./identity/refusal-events.ts";
 import { createMetrics, type SidecarMetrics } from "./metrics.ts";
 import type { CaptureSettings, RelayContext } from "./relay/relay-context.ts";
 import type { RetriableCall } from "./relay/retriable-call.ts";
 import { RecentCalls } from "./retries/recent-calls.ts";
-import { SidecarServer } from "./server.ts";
+import { type RefusedIdentity, SidecarServer } from "./server.ts";
 import type { SidecarConfig } from "./sidecar-config.ts";
 import { runCanary } from "./upstream/canary.ts";
 import type { CanaryResult, Engine } from "./upstream/engine.ts";
@@ -32,6 +33,7 @@ export interface SidecarOptions {
 
 const reportIntervalMs = 10_000;
 const pressurePollMs = 250;
+const refusalEventIntervalMs = 10_000;
 
 /** A running sidecar. `close` drains, flushes and stops; `destroy` breaks off. Both idempotent. */
 export class Sidecar {
@@ -42,6 +44,7 @@ export class Sidecar {
   readonly #metrics: SidecarMetrics;
   readonly #server: SidecarServer;
   readonly #newId = createIdSource();
+  readonly #refusals = createRefusalEvents(refusalEventIntervalMs, Date.now);
   readonly #stopped = new AbortController();
   #capture: CaptureSettings;
   #verifier: TokenVerifier | undefined;
@@ -97,6 +100,7 @@ export class Sidecar {
       ),
       awaitCapacity: () => this.#awaitCapacity(),
       onRefusal: (reason) => this.#metrics.noteRefusal(reason),
+      onUnknown: (refused) => this.#recordRefusal(refused),
       keepAliveSweepMs: Math.max(10, Math.min(1_000, config.keepAliveMs / 4)),
     });
   }
@@ -255,6 +259,21 @@ export class Sidecar {
   #record(call: FinishedCall): void {
     const wasKept = this.#sink?.record(call) === true;
     this.#metrics.noteCall(call, wasKept);
+  }
+
+  /** So that a run shows why an agent's calls are missing. */
+  #recordRefusal({ reason, status, dialect }: RefusedIdentity): void {
+    const due = this.#refusals.note(reason);
+    if (due === undefined) return;
+    this.#log.warn({ ...due, status, dialect }, "refused a call of unknown identity");
+    this.#sink?.event({
+      eventId: this.#newId("ev_"),
+      rolloutId: this.#binding?.rolloutId ?? "",
+      attemptId: this.#binding?.attemptId ?? "",
+      eventType: "identity-refused",
+      dataJson: JSON.stringify({ ...due, status, dialect, sidecarId: this.sidecarId }),
+      atMs: Date.now(),
+    });
   }
 
   #identitySources(): IdentitySources {

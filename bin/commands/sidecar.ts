@@ -2,6 +2,7 @@ import process from "node:process";
 import { Command } from "commander";
 import { loadConfig } from "../../runtime/load-config.ts";
 import { openLog } from "../../runtime/log.ts";
+import { packageVersion } from "../../runtime/package-version.ts";
 import { listenForShutdown } from "../../runtime/shutdown.ts";
 import { watchParent } from "../../runtime/watch-parent.ts";
 import { sidecarConfigSchema } from "../../sidecar/sidecar-config.ts";
@@ -76,7 +77,7 @@ async function run(flags: SidecarFlags): Promise<void> {
   }
   const log = openLog({ level: loaded.config.logLevel, process: "sidecar" });
   const shutdown = listenForShutdown((name) => log.info({ signal: name }, "draining"));
-  const sidecar = await Sidecar.start({ config: loaded.config, version: "0.1.0", log });
+  const sidecar = await Sidecar.start({ config: loaded.config, version: packageVersion(), log });
   process.stdout.write(`${JSON.stringify({ event: "listening", url: sidecar.url })}\n`);
   await new Promise<void>((resolve) => {
     shutdown.signal.addEventListener("abort", () => resolve(), { once: true });

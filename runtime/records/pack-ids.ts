@@ -1,13 +1,7 @@
 import { constants, deflateRawSync, inflateRawSync } from "node:zlib";
-import { create } from "@bufbuild/protobuf";
 import { bitWidth, packBits, unpackBits } from "../../core/records/bit-packing.ts";
 import { fromBytePlanes, toBytePlanes } from "../../core/records/byte-planes.ts";
-import {
-  type PackedFloats,
-  PackedFloatsSchema,
-  type PackedIds,
-  PackedIdsSchema,
-} from "../../proto/gen/outrigger/v1/record_pb.ts";
+import type { PackedFloats, PackedIds } from "../../proto/gen/outrigger/v1/record_pb.ts";
 
 /** Below this, setting up deflate costs more time than the bytes are worth. */
 const minDeflateCount = 64;
@@ -23,10 +17,19 @@ export function packIds(ids: Int32Array): PackedIds {
   const plain = packBits(ids, width);
   if (isWorthDeflating(ids.length)) {
     const deflated = deflatePlanes(toBytePlanes(ids, Math.ceil(width / 8)), ids.length);
-    if (deflated.length < plain.length)
-      return create(PackedIdsSchema, { count: ids.length, data: deflated, deflatedPlanes: true });
+    if (deflated.length < plain.length) return packedIds(ids.length, 0, deflated, true);
   }
-  return create(PackedIdsSchema, { count: ids.length, width, data: plain });
+  return packedIds(ids.length, width, plain, false);
+}
+
+/** Written out: `create` walks descriptors, and every call makes three of these. */
+function packedIds(
+  count: number,
+  width: number,
+  data: Uint8Array,
+  deflatedPlanes: boolean,
+): PackedIds {
+  return { $typeName: "outrigger.v1.PackedIds", count, width, data, deflatedPlanes };
 }
 
 /** Throws a RangeError or a zlib error when the bytes are not what `packIds` makes. */
@@ -43,9 +46,9 @@ export function packFloats(values: Float32Array): PackedFloats {
   if (isWorthDeflating(values.length)) {
     const deflated = deflatePlanes(planes, values.length);
     if (deflated.length < planes.length)
-      return create(PackedFloatsSchema, { data: deflated, deflated: true });
+      return { $typeName: "outrigger.v1.PackedFloats", data: deflated, deflated: true };
   }
-  return create(PackedFloatsSchema, { data: planes });
+  return { $typeName: "outrigger.v1.PackedFloats", data: planes, deflated: false };
 }
 
 /** Every bit as it was, NaN payloads included. Throws like `unpackIds`. */

@@ -1,4 +1,4 @@
-import { lastMember, scanObject } from "../dialects/json-scan.ts";
+import { type ByteRange, skipValue, walkObject } from "../dialects/json-scan.ts";
 
 /** What decides how tokens are drawn, by the engines' names. */
 const samplingMembers = [
@@ -18,15 +18,28 @@ const samplingMembers = [
   "logit_bias",
 ] as const;
 
+const places: ReadonlyMap<string, number> = new Map(
+  samplingMembers.map((name, place) => [name, place]),
+);
+
 /** The sampling members of a request as sent to the engine, their bytes unchanged, as JSON text. */
 export function samplingJson(body: Buffer): string {
-  const object = scanObject(body, 0);
-  if (object === undefined) return "{}";
-  const members: string[] = [];
-  for (const name of samplingMembers) {
-    const member = lastMember(object, name);
-    if (member === undefined) continue;
-    members.push(`"${name}":${body.toString("utf8", member.value.start, member.value.end)}`);
-  }
+  const found: (ByteRange | undefined)[] = [];
+  let count = 0;
+  const close = walkObject(body, 0, (key, _keyStart, start) => {
+    const end = skipValue(body, start);
+    const place = places.get(key);
+    if (place !== undefined) {
+      // The last of several, as JSON.parse would see it.
+      found[place] = { start, end };
+      count += 1;
+    }
+    return end;
+  });
+  if (close === undefined || count === 0) return "{}";
+  const members = samplingMembers.flatMap((name, place) => {
+    const value = found[place];
+    return value === undefined ? [] : `"${name}":${body.toString("utf8", value.start, value.end)}`;
+  });
   return `{${members.join(",")}}`;
 }

@@ -2,10 +2,10 @@ import type { FinishReason, PolicyVersionSpan } from "../../core/call.ts";
 import type { SseBlock } from "../sse/sse-block.ts";
 import type { ChunkScan } from "./chunk-scan.ts";
 import { decideCompleteness, type IncompleteReason } from "./decide-completeness.ts";
-import { isNullAt, type MemberRange, skipWhitespace } from "./json-scan.ts";
-import { asArray, asNumber, asRecord, asText } from "./json-value.ts";
+import { type ByteRange, isNullAt, type MemberRange, skipWhitespace } from "./json-scan.ts";
+import { asArray, asNumber, asRecord, asText, type JsonValue, parseJson } from "./json-value.ts";
 import { addTokens, type ChoiceState, newChoice, readChoice } from "./read-choice.ts";
-import { type ChoiceBytes, readChoiceBytes } from "./read-choice-bytes.ts";
+import { type ChoiceBytes, readChoiceBytes, readIds, textKeys } from "./read-choice-bytes.ts";
 import { readEngineError } from "./read-engine-error.ts";
 
 /** One choice of an answer as the engine reported it. Absent is null; missing is never zero. */
@@ -57,6 +57,8 @@ export interface CallCapture {
   addBlock(block: SseBlock): void;
   /** A parsed whole answer. */
   addResponse(response: unknown): void;
+  /** A whole answer as it came; `scan` where the relay has looked for its members. */
+  addBody(body: Buffer, scan?: ChunkScan): void;
   /** What is known so far: also right after an abort, where the partial output is kept. */
   result(): CaptureResult;
 }
@@ -93,6 +95,10 @@ export function createCallCapture(options: { readonly keepsText?: boolean } = {}
   return {
     addBlock: (block) => addBlock(state, block),
     addResponse: (response) => add(state, response, false),
+    addBody: (body, scan) => {
+      if (scan !== undefined && addScanned(state, body, body.length, scan, false)) return;
+      add(state, parseJson(body.toString("utf8")), false);
+    },
     result: () => buildResult(state),
   };
 }
@@ -100,7 +106,12 @@ export function createCallCapture(options: { readonly keepsText?: boolean } = {}
 function addBlock(state: CaptureState, block: SseBlock): void {
   if (state.isDone || !block.hasData) return;
   const { scan } = block;
-  if (scan !== undefined && !block.isParsed && addScanned(state, block, scan)) return;
+  if (
+    scan !== undefined &&
+    !block.isParsed &&
+    addScanned(state, block.raw, block.dataEnd, scan, true)
+  )
+    return;
   if (block.data === null || block.data.length === 0) return;
   if (block.isDone) state.isDone = true;
   else add(state, block.json(), true);
@@ -136,43 +147,109 @@ function choiceOf(state: CaptureState, index: number): ChoiceState {
   return known;
 }
 
-/** The usual chunk, read from its bytes; false, and nothing changed, for one that must be parsed. */
-function addScanned(state: CaptureState, block: SseBlock, scan: ChunkScan): boolean {
-  const { raw, dataEnd } = block;
-  if (scan.choices.length === 0 || skipWhitespace(raw, scan.close + 1) < dataEnd) return false;
-  if (!scan.members.every((member) => isUsual(state, raw, member))) return false;
+/** What stands beside `choices`, read from the bytes. */
+interface RootBytes {
+  id: string | undefined;
+  model: string | undefined;
+  usage: CapturedUsage | undefined;
+  promptIds: number[] | undefined;
+}
+
+/** The usual form, read from its bytes; false, and nothing changed, for what must be parsed. */
+function addScanned(
+  state: CaptureState,
+  raw: Buffer,
+  end: number,
+  scan: ChunkScan,
+  isChunk: boolean,
+): boolean {
+  if (skipWhitespace(raw, scan.close + 1) < end) return false;
+  const root = readRoot(state, raw, scan.members);
+  if (root === undefined) return false;
+  const texts = !state.keepsText ? textKeys.none : isChunk ? textKeys.ofChunk : textKeys.ofAnswer;
   const choices: ChoiceBytes[] = [];
   for (const members of scan.choices) {
-    const choice = readChoiceBytes(raw, members, state.keepsText);
+    const choice = readChoiceBytes(raw, members, texts);
     if (choice === undefined) return false;
     choices.push(choice);
   }
+  state.engineRequestId ??= root.id ?? null;
+  state.engineModel ??= root.model ?? null;
+  state.usage = root.usage ?? state.usage;
+  state.promptIds = root.promptIds ?? state.promptIds;
   for (let position = 0; position < choices.length; position += 1) {
-    const { index, ids, logprobs, rest } = choices[position] as ChoiceBytes;
+    const { index, promptIds, ids, logprobs, rest } = choices[position] as ChoiceBytes;
     const known = choiceOf(state, index ?? position);
+    if (promptIds !== undefined && promptIds.length > 0) known.promptIds = promptIds;
     addTokens(known, ids, logprobs);
-    readChoice(known, rest, true);
+    readChoice(known, rest, isChunk);
   }
   return true;
 }
 
-/** Nothing beside `choices` that the capture would read. */
-function isUsual(state: CaptureState, raw: Buffer, { key, value }: MemberRange): boolean {
-  switch (key) {
-    case "id":
-      return state.engineRequestId !== null;
-    case "model":
-      return state.engineModel !== null;
-    case "usage":
-    case "error":
-    case "prompt_token_ids":
-      return isNullAt(raw, value);
-    case "object":
-      // `"error"`: vLLM's older way to report one.
-      return value.end - value.start > 10;
-    default:
-      return true;
+/** Undefined where an error is reported, a member stands twice, or ids are in another form. */
+function readRoot(
+  state: CaptureState,
+  raw: Buffer,
+  members: readonly MemberRange[],
+): RootBytes | undefined {
+  const root: RootBytes = {
+    id: undefined,
+    model: undefined,
+    usage: undefined,
+    promptIds: undefined,
+  };
+  let seen = 0;
+  for (let at = 0; at < members.length; at += 1) {
+    const { key, value } = members[at] as MemberRange;
+    const bit = rootKeys[key];
+    if (bit === undefined) continue;
+    if ((seen & bit) !== 0) return undefined;
+    seen |= bit;
+    if (isNullAt(raw, value)) continue;
+    switch (key) {
+      case "id":
+        if (state.engineRequestId === null) root.id = asText(parsedAt(raw, value));
+        break;
+      case "model":
+        if (state.engineModel === null) root.model = asText(parsedAt(raw, value));
+        break;
+      case "usage": {
+        const usage = parsedAt(raw, value);
+        if (usage === undefined) return undefined;
+        root.usage = readUsage(usage);
+        break;
+      }
+      case "prompt_token_ids": {
+        const ids = readIds(raw, value.start, value.end);
+        if (ids === undefined) return undefined;
+        if (ids.length > 0) root.promptIds = ids;
+        break;
+      }
+      case "object":
+        // `"error"`: vLLM's older way to report one.
+        if (value.end - value.start <= 10) return undefined;
+        break;
+      case "error":
+        return undefined;
+    }
   }
+  return root;
+}
+
+/** Members that are read, each with its bit; without a prototype: keys are the engine's. */
+const rootKeys: Readonly<Record<string, number | undefined>> = Object.assign(Object.create(null), {
+  id: 1,
+  model: 2,
+  usage: 4,
+  prompt_token_ids: 8,
+  object: 16,
+  error: 32,
+  choices: 64,
+});
+
+function parsedAt(raw: Buffer, { start, end }: ByteRange): JsonValue | undefined {
+  return parseJson(raw.toString("utf8", start, end));
 }
 
 function readUsage(value: unknown): CapturedUsage | undefined {
@@ -232,11 +309,12 @@ function buildChoice(
       choice.policyVersions ?? wholeSpan(choice.weightVersion, choice.responseIds?.length ?? 0),
     text: choice.text.join(""),
     reasoning: choice.reasoning.join(""),
-    toolCalls: choice.toolCalls.calls.map((call) => ({
-      id: call.id,
-      name: call.name,
-      arguments: call.fragments.join(""),
-    })),
+    toolCalls:
+      choice.toolCalls?.calls.map((call) => ({
+        id: call.id,
+        name: call.name,
+        arguments: call.fragments.join(""),
+      })) ?? [],
     complete: incompleteReason === undefined,
     incompleteReason,
   };
@@ -244,7 +322,8 @@ function buildChoice(
 
 /** Ids that are no ids (see `ids-invalid`) leave the array unusable as a whole. */
 function toInt32(ids: readonly number[] | null): Int32Array | null {
-  if (ids === null || !ids.every((id) => Number.isInteger(id))) return null;
+  if (ids === null) return null;
+  for (let at = 0; at < ids.length; at += 1) if (!Number.isInteger(ids[at])) return null;
   return new Int32Array(ids);
 }
 

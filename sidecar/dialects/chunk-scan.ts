@@ -1,8 +1,8 @@
 import type { MemberRange } from "./json-scan.ts";
 
 /**
- * Where the members of one streamed chunk stand in the block's bytes: found once, when the relay
- * takes out what the capture added, and used again by the capture after the write.
+ * Where the members of one streamed chunk, or of a whole answer, stand in its bytes: found once,
+ * when the relay takes out what the capture added, and used by the capture after the write.
  */
 export interface ChunkScan {
   readonly members: readonly MemberRange[];

@@ -1,4 +1,5 @@
 import type { SseBlock } from "../sse/sse-block.ts";
+import type { ChunkScan } from "./chunk-scan.ts";
 import type { JsonValue } from "./json-value.ts";
 
 export type DialectName = "chat" | "completions" | "responses" | "messages";
@@ -113,9 +114,10 @@ export interface PlannedCall {
   openStream(): DialectStream;
   /**
    * A successful non-stream answer of the engine, for the harness. Never throws. Headers come back
-   * as they were given but for `content-type`: `content-length` is the caller's.
+   * as they were given but for `content-type`: `content-length` is the caller's. A dialect that
+   * walks the bytes anyway says where their members stand.
    */
-  encodeResponse(upstream: EncodedReply): EncodedReply;
+  encodeResponse(upstream: EncodedReply, onScan?: (scan: ChunkScan) => void): EncodedReply;
   /** An error answer of the engine; status and (where no translation is needed) bytes unchanged. */
   encodeEngineError(upstream: EncodedReply): EncodedReply;
 }

@@ -2,8 +2,10 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { createSseDecoder } from "../sse/sse-decoder.ts";
 import { type CaptureResult, createCallCapture } from "./call-capture.ts";
+import type { ChunkScan } from "./chunk-scan.ts";
 import { stripBlock } from "./passthrough-stream.ts";
 import { readIds } from "./read-choice-bytes.ts";
+import { stripResponse } from "./strip-response.ts";
 
 const asked = { logprobs: false, tokenIds: false, usage: false };
 
@@ -41,13 +43,13 @@ const usage = JSON.stringify({
 });
 
 describe("ids and logprobs read from a chunk's bytes", () => {
-  it("are those of the parsed chunk; only the first and the usage chunk are parsed", () => {
+  it("are those of the parsed chunk; none is parsed as a whole, the first and the usage chunk included", () => {
     const middle = [chunk(token(5, -0.25)), chunk(token(6, -1e-7)), chunk(token(7, 0))];
     const last = chunk({ delta: {}, finish_reason: "stop", stop_reason: 7, token_ids: [] });
     const { scanned, parsed, whole } = captureBoth([first, ...middle, last, usage, "[DONE]"]);
     expect(scanned).toEqual(parsed);
     expect(scanned.choices[0]).toMatchObject({ complete: true, finishReason: "stop" });
-    expect(whole).toBe(2);
+    expect(whole).toBe(0);
   });
 
   it("leave the text alone where it is not kept", () => {
@@ -90,6 +92,22 @@ describe("ids and logprobs read from a chunk's bytes", () => {
   it.each(odd)("say the same of %s", (_name, text) => {
     const { scanned, parsed } = captureBoth([first, text, chunk(token(6, -2)), usage]);
     expect(scanned).toEqual(parsed);
+  });
+
+  it.each([
+    ...odd,
+    ["usage", usage],
+    ["two choices", chunk({}).replace("[{", '[{"index":1},{')],
+  ] as [string, string][])("say the same of a whole answer with %s", (_name, text) => {
+    const body = Buffer.from(text.replaceAll('"delta"', '"message"'));
+    let scan: ChunkScan | undefined;
+    stripResponse(body, asked, false, (found) => {
+      scan = found;
+    });
+    const [scanned, parsed] = [createCallCapture(), createCallCapture()];
+    scanned.addBody(body, scan);
+    parsed.addBody(body);
+    expect(scanned.result()).toEqual(parsed.result());
   });
 
   it("say the same of any chunk", () => {

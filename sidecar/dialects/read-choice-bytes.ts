@@ -1,10 +1,11 @@
 import { isNullAt, type MemberRange, skipValue, walkArray, walkObject } from "./json-scan.ts";
 import { type JsonRecord, type JsonValue, parseJson } from "./json-value.ts";
 
-/** What one `choices[]` entry of a chunk says, read without parsing the whole chunk. */
+/** What one `choices[]` entry says, read without parsing the whole chunk or answer. */
 export interface ChoiceBytes {
   /** Undefined where the engine named none. */
   readonly index: number | undefined;
+  readonly promptIds: number[] | undefined;
   readonly ids: readonly number[] | undefined;
   readonly logprobs: readonly number[] | undefined;
   /** The other members that count, parsed. */
@@ -21,14 +22,15 @@ const jsonNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 /**
  * Ids and logprobs straight from the bytes, because making objects of every chunk costs more than
  * relaying it. Undefined for whatever is not in the plain form of a chat chunk (SGLang's pairs, a
- * logprob that is no number, a member twice): the caller then parses the chunk as a whole.
+ * logprob that is no number, a member twice): the caller then parses all of it.
  */
 export function readChoiceBytes(
   bytes: Buffer,
   members: readonly MemberRange[],
-  keepsText: boolean,
+  textKeys: ReadonlySet<string>,
 ): ChoiceBytes | undefined {
   let index: number | undefined;
+  let promptIds: number[] | undefined;
   let ids: number[] | undefined;
   let logprobs: number[] | undefined;
   let rest: Record<string, JsonValue> = nothing;
@@ -45,21 +47,27 @@ export function readChoiceBytes(
     } else if (key === "logprobs") {
       logprobs = readLogprobs(bytes, value.start);
       if (logprobs === undefined) return undefined;
-    } else if (keepsText ? isRead.has(key) : isRead.has(key) && !isText.has(key)) {
+    } else if (key === "prompt_token_ids") {
+      promptIds = readIds(bytes, value.start, value.end);
+      if (promptIds === undefined) return undefined;
+    } else if (isRead.has(key) || textKeys.has(key)) {
       const parsed = parseJson(bytes.toString("utf8", value.start, value.end));
       if (parsed === undefined) return undefined;
       if (rest === nothing) rest = {};
       rest[key] = parsed;
-    } else if (key === "meta_info" || key === "prompt_token_ids") return undefined;
+    } else if (key === "meta_info") return undefined;
   }
-  return { index, ids, logprobs, rest };
+  return { index, promptIds, ids, logprobs, rest };
 }
 
 const nothing: Record<string, JsonValue> = {};
-const isText: ReadonlySet<string> = new Set(["delta", "text"]);
+/** Members with text, which is read where it is kept. */
+export const textKeys = {
+  none: new Set<string>(),
+  ofChunk: new Set(["delta", "text"]),
+  ofAnswer: new Set(["message", "text"]),
+} as const;
 const isRead: ReadonlySet<string> = new Set([
-  "delta",
-  "text",
   "finish_reason",
   "stop_reason",
   "matched_stop",

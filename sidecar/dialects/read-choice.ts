@@ -22,7 +22,8 @@ export interface ChoiceState {
   weightVersion: number | undefined;
   readonly text: string[];
   readonly reasoning: string[];
-  readonly toolCalls: ToolCallTracker;
+  /** Most answers have none. */
+  toolCalls: ToolCallTracker | undefined;
 }
 
 export function newChoice(index: number): ChoiceState {
@@ -37,7 +38,7 @@ export function newChoice(index: number): ChoiceState {
     weightVersion: undefined,
     text: [],
     reasoning: [],
-    toolCalls: createToolCallTracker(),
+    toolCalls: undefined,
   };
 }
 
@@ -57,6 +58,7 @@ export function readChoice(state: ChoiceState, choice: JsonRecord, isChunk: bool
   pushText(state.text, message === undefined ? choice["text"] : message["content"]);
   pushText(state.reasoning, message?.["reasoning_content"] ?? message?.["reasoning"]);
   for (const [position, call] of (asArray(message?.["tool_calls"]) ?? []).entries()) {
+    state.toolCalls ??= createToolCallTracker();
     state.toolCalls.add(call, position);
   }
 }

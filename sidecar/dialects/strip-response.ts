@@ -33,8 +33,9 @@ export function stripResponse(
   bytes: Buffer,
   asked: ClientAsked,
   isChunk: boolean,
+  onScan?: (scan: ChunkScan) => void,
 ): Buffer | typeof droppedChunk {
-  const cuts = stripCuts(bytes, 0, asked, isChunk);
+  const cuts = stripCuts(bytes, 0, asked, isChunk, onScan);
   return cuts === droppedChunk ? cuts : applyCuts(bytes, cuts);
 }
 

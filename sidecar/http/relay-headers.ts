@@ -15,6 +15,8 @@ const hopByHop: ReadonlySet<string> = new Set([
 const notForEngine: ReadonlySet<string> = new Set([
   "host",
   "content-length",
+  // What goes on is decoded.
+  "content-encoding",
   "expect",
   "accept-encoding",
   // The harness's credential is a capability of ours or a secret of theirs: never forwarded.

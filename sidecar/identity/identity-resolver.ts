@@ -15,35 +15,38 @@ export interface IdentitySources {
   readonly readSession: (headers: IncomingHttpHeaders) => SessionFacts | undefined;
 }
 
-/** Gathers the facts for `decideIdentity`; a token seen before costs no signature check. */
-export async function resolveIdentity(
+/**
+ * Gathers the facts for `decideIdentity`; a token seen before costs no signature check, and then,
+ * as without a token, the decision is there at once.
+ */
+export function resolveIdentity(
   sources: IdentitySources,
   path: PathIdentity,
   headers: IncomingHttpHeaders,
-): Promise<IdentityDecision> {
+): IdentityDecision | Promise<IdentityDecision> {
   const { verifier, hasController, binding, trustsPath, bindsSessions } = sources;
   const inPath = path.kind === "token" && !trustsPath ? path.token : undefined;
   const token = inPath ?? (hasController ? credentialToken(headers) : undefined);
-  let verdict: TokenVerdict | undefined;
-  if (token !== undefined) {
-    if (verifier === undefined) {
-      const message = "the sidecar has not reached its controller yet, so it cannot check tokens";
-      return {
-        kind: "refused",
-        refusal: { reason: "controller-unreachable", message, status: 503 },
-      };
-    }
-    verdict = verifier.peek(token) ?? (await verifier.verify(token));
+  const decide = (verdict: TokenVerdict | undefined): IdentityDecision =>
+    decideIdentity({
+      path,
+      token:
+        verdict === undefined
+          ? undefined
+          : { where: inPath === undefined ? "header" : "path", verdict },
+      binding,
+      session: sources.readSession(headers),
+      trustsPath,
+      bindsSessions,
+    });
+  if (token === undefined) return decide(undefined);
+  if (verifier === undefined) {
+    const message = "the sidecar has not reached its controller yet, so it cannot check tokens";
+    return {
+      kind: "refused",
+      refusal: { reason: "controller-unreachable", message, status: 503 },
+    };
   }
-  return decideIdentity({
-    path,
-    token:
-      verdict === undefined
-        ? undefined
-        : { where: inPath === undefined ? "header" : "path", verdict },
-    binding,
-    session: sources.readSession(headers),
-    trustsPath,
-    bindsSessions,
-  });
+  const known = verifier.peek(token);
+  return known === undefined ? verifier.verify(token).then(decide) : decide(known);
 }

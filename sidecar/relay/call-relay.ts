@@ -33,6 +33,8 @@ export interface RelayedRequest {
 /** Stale kept-alive connections and unreachable engines that one call may run into. */
 const maxAttempts = 8;
 
+const none: ReadonlySet<string> = new Set();
+
 /**
  * One model call from the harness's request to its record: gate, engine, answer, capture. Waits for
  * the gate, the engine and the harness's reading; each of these ends when the harness goes away.
@@ -148,9 +150,9 @@ export class CallRelay implements RetriableCall {
   }
 
   async #relay(): Promise<void> {
-    const excluded = new Set<string>();
+    let excluded = none;
     for (let count = 0; count < maxAttempts; count += 1) {
-      const passage = await this.#pass();
+      const passage = this.#passAtOnce() ?? (await this.#pass());
       if (passage === undefined) return;
       const engine = this.#context.engines.choose(this.#request.identity.rolloutId, excluded);
       if (engine === undefined) {
@@ -167,10 +169,17 @@ export class CallRelay implements RetriableCall {
       this.#retryAfterOutcome = outcome;
       if (outcome.isUnreachable) {
         this.#context.engines.reportUnreachable(engine);
-        excluded.add(engine.url);
+        excluded = new Set(excluded).add(engine.url);
       }
     }
     this.#refuseUnreachable();
+  }
+
+  /** The usual call waits for nothing: the gate is open and the engines have been probed. */
+  #passAtOnce(): Passage | undefined {
+    const { gate, engines } = this.#context;
+    if (this.#isGone || engines.isProbing) return undefined;
+    return gate.tryEnter();
   }
 
   /** Through the gate; undefined when the call has ended before (refused, or harness gone). */

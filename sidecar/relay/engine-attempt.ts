@@ -1,8 +1,8 @@
 import type { Transform } from "node:stream";
 import type { StreamMode } from "../capture/finished-call.ts";
 import { type CallCapture, createCallCapture } from "../dialects/call-capture.ts";
+import type { ChunkScan } from "../dialects/chunk-scan.ts";
 import type { DialectStream, PlannedCall } from "../dialects/dialect.ts";
-import { parseJson } from "../dialects/json-value.ts";
 import { openBodyDecoder } from "../http/body-decoder.ts";
 import { harnessResponseHeaders, rawHeader } from "../http/relay-headers.ts";
 import type { SseBlock } from "../sse/sse-block.ts";
@@ -252,8 +252,13 @@ export class EngineAttempt implements ExchangeListener {
 
   #finish(): void {
     if (this.#decoder !== undefined) this.#finishStream();
-    else if (this.status < 300) this.#answerWhole(Buffer.concat(this.#whole));
-    else this.#answerError(Buffer.concat(this.#whole));
+    else {
+      const [first] = this.#whole;
+      const isOne = this.#whole.length === 1 && first !== undefined;
+      const body = isOne ? first : Buffer.concat(this.#whole, this.#wholeBytes);
+      if (this.status < 300) this.#answerWhole(body);
+      else this.#answerError(body);
+    }
     this.#whole = [];
     this.#settle({ kind: "answered" });
   }
@@ -279,10 +284,13 @@ export class EngineAttempt implements ExchangeListener {
     // Already begun (keep-alives while it was held or silent), or asked for without streaming.
     if (plan.wantsStream && (!plan.upstreamStreams || fan.hasHead)) this.#answerSynthesised(body);
     else {
-      const reply = plan.encodeResponse({ status: this.status, headers: {}, body });
+      let scan: ChunkScan | undefined;
+      const reply = plan.encodeResponse({ status: this.status, headers: {}, body }, (found) => {
+        scan = found;
+      });
       this.#writeWhole(reply.status, reply.headers, reply.body);
+      this.capture.addBody(body, scan);
     }
-    this.capture.addResponse(parseJson(body.toString("utf8")));
   }
 
   #answerSynthesised(body: Buffer): void {
@@ -295,6 +303,7 @@ export class EngineAttempt implements ExchangeListener {
     fan.head(200, harnessResponseHeaders(this.#rawHeaders, { decoded, replace }));
     if (stream.outcome === "failed") fan.breakOff(bytes);
     else fan.end(bytes);
+    this.capture.addBody(body);
   }
 
   #answerError(body: Buffer): void {

@@ -63,10 +63,21 @@ export class RecentCalls<C extends EarlierCall> {
     entry.bytes += keptBytes;
     this.#ended.add(entry);
     this.#endedBytes += entry.bytes;
-    const siblings = this.#byKey.get(entry.key)?.filter((other) => this.#ended.has(other)) ?? [];
-    const [oldest] = siblings;
-    if (siblings.length > maxEndedPerKey && oldest !== undefined) this.#drop(oldest);
+    this.#dropOldest(this.#byKey.get(entry.key) ?? []);
     this.#expire();
+  }
+
+  /** Of one key, when too many have ended. */
+  #dropOldest(siblings: readonly Entry<C>[]): void {
+    if (siblings.length <= maxEndedPerKey) return;
+    let count = 0;
+    let oldest: Entry<C> | undefined;
+    for (const sibling of siblings) {
+      if (!this.#ended.has(sibling)) continue;
+      oldest ??= sibling;
+      count += 1;
+    }
+    if (count > maxEndedPerKey && oldest !== undefined) this.#drop(oldest);
   }
 
   #expire(): void {

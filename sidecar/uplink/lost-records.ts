@@ -1,6 +1,8 @@
 /** Records that could not be kept, by attempt, to be reported once there is room again. */
 export interface LostRecords {
   readonly total: number;
+  /** Nothing is left to report. */
+  readonly isEmpty: boolean;
   add(loss: {
     readonly rolloutId: string;
     readonly attemptId: string;
@@ -34,6 +36,9 @@ export function createLostRecords(): LostRecords {
   return {
     get total() {
       return total;
+    },
+    get isEmpty() {
+      return byAttempt.size === 0;
     },
     add: (loss) => {
       total += 1;

@@ -1,18 +1,12 @@
-import { create } from "@bufbuild/protobuf";
 import { createContextIndex, type SharedContext } from "../../core/records/context-index.ts";
 import {
   type CallRecord,
-  CallRecordSchema,
   type Choice,
-  ChoiceSchema,
   Dialect,
-  PolicyVersionSpanSchema,
-  ResponseTokensSchema,
   StreamMode,
-  TimingSchema,
+  type Timing,
   type TokenSequence,
-  TokenSequenceSchema,
-  UsageSchema,
+  type Usage,
 } from "../../proto/gen/outrigger/v1/record_pb.ts";
 import { packFloats, packIds } from "../../runtime/records/pack-ids.ts";
 import type { DialectName, FinishedCall, FinishedChoice } from "../capture/finished-call.ts";
@@ -128,6 +122,10 @@ function inheritedSettings(own: Settings, base: Settings): Settings | undefined 
   return left;
 }
 
+/**
+ * Messages are written out as literals: `create` walks descriptors, which for the nested messages
+ * of one call cost as much as all else that is done to it here.
+ */
 function encodeCall(
   call: FinishedCall,
   settings: Settings,
@@ -135,12 +133,15 @@ function encodeCall(
 ): CallRecord {
   const inherited =
     base === undefined ? undefined : inheritedSettings(settings, base.owner.settings);
-  const record = create(CallRecordSchema, {
+  const { model, engine, sessionId, samplingJson } = inherited ?? settings;
+  const record: CallRecord = {
+    $typeName: "outrigger.v1.CallRecord",
     requestId: call.requestId,
     rolloutId: call.rolloutId,
     attemptId: call.attemptId,
     dialect: dialects[call.dialect],
     streamMode: streamModes[call.streamMode],
+    model,
     policyVersion: BigInt(call.policyVersion),
     choices: call.choices.map((choice) => encodeChoice(call.requestId, choice)),
     delivered: call.delivered,
@@ -151,54 +152,71 @@ function encodeCall(
     httpStatus: call.httpStatus,
     timing: encodeTiming(call.timing),
     droppedRequestParts: [...call.droppedRequestParts],
+    sessionId,
+    engine,
+    samplingJson,
     inherit: inherited !== undefined,
-    ...(inherited ?? settings),
-  });
+  };
   if (call.promptIds !== null) record.prompt = encodePrompt(call.promptIds, base);
-  if (call.usage !== null) record.usage = create(UsageSchema, call.usage);
+  if (call.usage !== null) record.usage = encodeUsage(call.usage);
   return record;
 }
 
 function encodePrompt(prompt: Int32Array, base: SharedContext<Owner> | undefined): TokenSequence {
-  if (base === undefined) return create(TokenSequenceSchema, { newIds: packIds(prompt) });
-  return create(TokenSequenceSchema, {
-    baseRequestId: base.owner.requestId,
-    baseChoice: base.owner.choice,
-    sharedLength: base.sharedLength,
-    newIds: packIds(prompt.subarray(base.sharedLength)),
-  });
+  const sharedLength = base?.sharedLength ?? 0;
+  return {
+    $typeName: "outrigger.v1.TokenSequence",
+    baseRequestId: base?.owner.requestId ?? "",
+    baseChoice: base?.owner.choice ?? 0,
+    sharedLength,
+    newIds: packIds(sharedLength === 0 ? prompt : prompt.subarray(sharedLength)),
+  };
+}
+
+function encodeUsage(usage: NonNullable<FinishedCall["usage"]>): Usage {
+  const { promptTokens, completionTokens, cachedTokens } = usage;
+  const encoded: Usage = { $typeName: "outrigger.v1.Usage", promptTokens, completionTokens };
+  if (cachedTokens !== undefined) encoded.cachedTokens = cachedTokens;
+  return encoded;
 }
 
 function encodeChoice(requestId: string, choice: FinishedChoice): Choice {
-  const encoded = create(ChoiceSchema, {
+  const encoded: Choice = {
+    $typeName: "outrigger.v1.Choice",
     callId: choice.callId === `${requestId}.${choice.index}` ? "" : choice.callId,
     index: choice.index,
-    policyVersions: choice.policyVersions.map((span) =>
-      create(PolicyVersionSpanSchema, { ...span, version: BigInt(span.version) }),
-    ),
+    policyVersions: choice.policyVersions.map(({ version, start, end }) => ({
+      $typeName: "outrigger.v1.PolicyVersionSpan",
+      version: BigInt(version),
+      start,
+      end,
+    })),
     complete: choice.complete,
     incompleteReason: choice.incompleteReason ?? "",
-  });
+  };
   if (choice.finishReason !== null) encoded.finishReason = choice.finishReason;
   if (choice.stopReason !== null) encoded.stopReason = JSON.stringify(choice.stopReason);
-  if (choice.responseIds !== null || choice.logprobs !== null) {
-    const tokens = create(ResponseTokensSchema);
-    if (choice.responseIds !== null) tokens.ids = packIds(choice.responseIds);
-    if (choice.logprobs !== null) tokens.logprobs = packFloats(choice.logprobs);
-    encoded.tokens = tokens;
+  const { responseIds, logprobs } = choice;
+  if (responseIds !== null || logprobs !== null) {
+    encoded.tokens = {
+      $typeName: "outrigger.v1.ResponseTokens",
+      ...(responseIds !== null && { ids: packIds(responseIds) }),
+      ...(logprobs !== null && { logprobs: packFloats(logprobs) }),
+    };
   }
   return encoded;
 }
 
-function encodeTiming(timing: FinishedCall["timing"]): CallRecord["timing"] {
-  const since = (atMs: number): bigint => micros(atMs - timing.receivedAtMs);
-  const encoded = create(TimingSchema, {
-    receivedAtMs: timing.receivedAtMs,
-    finishedAfterUs: since(timing.finishedAtMs),
-    heldUs: micros(timing.heldMs),
-  });
-  if (timing.sentAtMs !== undefined) encoded.sentAfterUs = since(timing.sentAtMs);
-  if (timing.firstByteAtMs !== undefined) encoded.firstByteAfterUs = since(timing.firstByteAtMs);
+function encodeTiming(timing: FinishedCall["timing"]): Timing {
+  const { receivedAtMs, sentAtMs, firstByteAtMs, finishedAtMs, heldMs } = timing;
+  const encoded: Timing = {
+    $typeName: "outrigger.v1.Timing",
+    receivedAtMs,
+    finishedAfterUs: micros(finishedAtMs - receivedAtMs),
+    heldUs: micros(heldMs),
+  };
+  if (sentAtMs !== undefined) encoded.sentAfterUs = micros(sentAtMs - receivedAtMs);
+  if (firstByteAtMs !== undefined) encoded.firstByteAfterUs = micros(firstByteAtMs - receivedAtMs);
   return encoded;
 }
 

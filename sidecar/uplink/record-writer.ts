@@ -1,16 +1,20 @@
 import { randomUUID } from "node:crypto";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { EventRecordSchema } from "../../proto/gen/outrigger/v1/record_pb.ts";
+import {
+  type CallRecord,
+  type EventRecord,
+  EventRecordSchema,
+} from "../../proto/gen/outrigger/v1/record_pb.ts";
 import {
   type CaptureSettings,
   RecordSchema,
-  type Record as SpooledRecord,
 } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { Logger } from "../../runtime/log.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
 import { compileOperatorRules } from "../redaction/operator-rules.ts";
 import { createRedactor, type Redactor } from "../redaction/redactor.ts";
 import { createLostRecords } from "./lost-records.ts";
+import { recordBytes } from "./record-bytes.ts";
 import { type CapturedText, createRecordEncoder } from "./record-encoder.ts";
 import type { Spool, SpoolRefusal } from "./spool.ts";
 
@@ -55,7 +59,7 @@ export class RecordWriter {
   record(call: FinishedCall): RecordOutcome {
     try {
       const encoded = this.#encoder.encode(call, this.#redactedText(call));
-      const outcome = this.#append({ case: "call", value: encoded.record }, false);
+      const outcome = this.#appendCall(encoded.record);
       if (outcome.kept) encoded.remember();
       return outcome;
     } catch (error) {
@@ -69,7 +73,9 @@ export class RecordWriter {
   event(event: SidecarEvent): RecordOutcome {
     const dataJson = (this.#redactor ?? this.#eventRedactor).redactText(event.dataJson);
     const value = create(EventRecordSchema, { ...event, dataJson });
-    return this.#append({ case: "event", value }, true);
+    const outcome = this.#spool.append((seq) => eventBytes(seq, value), true);
+    if (!outcome.kept) this.#noteLoss(value, outcome.reason);
+    return outcome;
   }
 
   /** Refer to nothing recorded so far: the next records go to a store that lacks it. */
@@ -96,6 +102,7 @@ export class RecordWriter {
 
   /** Tells the controller which attempts have lost records, through the spool like the rest. */
   reportLosses(): void {
+    if (this.#lost.isEmpty) return;
     const losses = this.#lost.take();
     const unreported = losses.filter((loss) => {
       const value = create(EventRecordSchema, {
@@ -106,31 +113,24 @@ export class RecordWriter {
         dataJson: JSON.stringify({ count: loss.count, reason: loss.reason }),
         atMs: this.#now(),
       });
-      const encode = (seq: number): Uint8Array =>
-        toBinary(
-          RecordSchema,
-          create(RecordSchema, { seq: BigInt(seq), body: { case: "event", value } }),
-        );
-      return !this.#spool.append(encode, true).kept;
+      return !this.#spool.append((seq) => eventBytes(seq, value), true).kept;
     });
     this.#lost.putBack(unreported);
   }
 
-  #append(body: SpooledRecord["body"], isUrgent: boolean): RecordOutcome {
-    const encode = (seq: number): Uint8Array =>
-      toBinary(RecordSchema, create(RecordSchema, { seq: BigInt(seq), body }));
-    const outcome = this.#spool.append(encode, isUrgent);
-    if (outcome.kept) {
-      if (body.case === "call") this.reportLosses();
-      return { kept: true };
-    }
-    const of = body.value as { readonly rolloutId: string; readonly attemptId: string };
-    this.#lost.add({ rolloutId: of.rolloutId, attemptId: of.attemptId, reason: outcome.reason });
+  #appendCall(record: CallRecord): RecordOutcome {
+    const outcome = this.#spool.append((seq) => recordBytes(seq, record));
+    if (outcome.kept) this.reportLosses();
+    else this.#noteLoss(record, outcome.reason);
+    return outcome;
+  }
+
+  #noteLoss(of: CallRecord | EventRecord, reason: SpoolRefusal): void {
+    this.#lost.add({ rolloutId: of.rolloutId, attemptId: of.attemptId, reason });
     const { total } = this.#lost;
     // The first, then each power of two: loud, and not a second flood.
     if ((total & (total - 1)) === 0)
-      this.#log.error({ reason: outcome.reason, droppedRecords: total }, "record dropped");
-    return outcome;
+      this.#log.error({ reason, droppedRecords: total }, "record dropped");
   }
 
   #redactedText(call: FinishedCall): CapturedText {
@@ -141,4 +141,11 @@ export class RecordWriter {
       ...(call.responseText !== undefined && { response: redactor.redactBytes(call.responseText) }),
     };
   }
+}
+
+function eventBytes(seq: number, value: EventRecord): Uint8Array {
+  return toBinary(
+    RecordSchema,
+    create(RecordSchema, { seq: BigInt(seq), body: { case: "event", value } }),
+  );
 }

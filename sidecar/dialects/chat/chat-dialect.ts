@@ -16,9 +16,9 @@ export const chatDialect: Dialect = {
       ...plan,
       dropped: [],
       openStream: () => createChatStream(plan.clientAsked, plan.captured, settings),
-      encodeResponse: (upstream) =>
+      encodeResponse: (upstream, onScan) =>
         plan.captured
-          ? { ...upstream, body: encodeChatResponse(upstream.body, plan.clientAsked) }
+          ? { ...upstream, body: encodeChatResponse(upstream.body, plan.clientAsked, onScan) }
           : upstream,
       encodeEngineError: (upstream) => upstream,
     };

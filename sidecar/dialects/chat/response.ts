@@ -1,10 +1,15 @@
+import type { ChunkScan } from "../chunk-scan.ts";
 import type { ClientAsked } from "../dialect.ts";
 import { asArray, asRecord, asText, type JsonRecord, type JsonValue } from "../json-value.ts";
 import { droppedChunk, stripResponse } from "../strip-response.ts";
 
 /** The engine's answer less what the capture added, otherwise byte for byte. */
-export function encodeChatResponse(upstream: Buffer, asked: ClientAsked): Buffer {
-  const stripped = stripResponse(upstream, asked, false);
+export function encodeChatResponse(
+  upstream: Buffer,
+  asked: ClientAsked,
+  onScan?: (scan: ChunkScan) => void,
+): Buffer {
+  const stripped = stripResponse(upstream, asked, false, onScan);
   return stripped === droppedChunk ? upstream : stripped;
 }
 
