@@ -59,7 +59,7 @@ async function check(file: string): Promise<void> {
  * @throws OutriggerError `backend-cannot` (origin user) with every problem
  */
 export function refuseIncapable(experiment: Experiment): void {
-  const settings = updateSettingsOf(experiment);
+  const settings = updateSettingsOf(experiment, 0);
   const { kind } = experiment.backend;
   const problems = capabilityProblems(kind, backendKinds[kind], settings);
   if (problems.length === 0) return;
@@ -83,7 +83,7 @@ async function tryBackend(
   const result = await backend.update({
     updateId: "check",
     fromVersion: before.version,
-    settings: updateSettingsOf(experiment),
+    settings: updateSettingsOf(experiment, 0),
     samples,
   });
   checkResult(result, before, experiment);

@@ -207,7 +207,19 @@ const algorithm = z.strictObject({
   loss: loss.prefault({ kind: "ppo" }),
   correction: correction.default({ kind: "none" }),
   klCoefficient: z.number().nonnegative().default(0),
-  learningRate: z.number().positive().max(1).default(1e-4),
+  learningRate: z.number().positive().max(1).default(1e-4).describe("At its peak."),
+  learningRateSchedule: z
+    .strictObject({
+      warmupSteps: z.int().min(0).default(0),
+      decay: z.enum(["none", "linear", "cosine"]).default("none"),
+      decaySteps: z
+        .int()
+        .min(1)
+        .optional()
+        .describe("How many of the run's last steps decay; default: all after the warm-up."),
+      minRatio: z.number().min(0).max(1).default(0).describe("Share of the peak at the end."),
+    })
+    .prefault({}),
   beta1: z.number().min(0).lt(1).default(0.9),
   beta2: z.number().min(0).lt(1).default(0.95),
   epsilon: z.number().positive().default(1e-8),

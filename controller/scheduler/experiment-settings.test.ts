@@ -59,7 +59,7 @@ describe("updateSettingsOf", () => {
     { kind: "cispo", clipLow: 0, clipHigh: 5 },
     { kind: "importance-sampling" },
   ])("has the loss $kind", (loss) => {
-    expect(updateSettingsOf(experimentWith({ loss })).loss).toEqual(loss);
+    expect(updateSettingsOf(experimentWith({ loss }), 0).loss).toEqual(loss);
   });
 
   it.each([
@@ -68,10 +68,20 @@ describe("updateSettingsOf", () => {
     { kind: "truncate", level: "sequence", max: 3 },
     { kind: "mask", level: "sequence", min: 0.5, max: 2 },
   ])("has the correction $kind", (correction) => {
-    expect(updateSettingsOf(experimentWith({ correction })).correction).toEqual(correction);
+    expect(updateSettingsOf(experimentWith({ correction }), 0).correction).toEqual(correction);
   });
 
   it("leaves an unset dual clip out", () => {
-    expect(updateSettingsOf(experimentWith({})).loss).not.toHaveProperty("dualClip");
+    expect(updateSettingsOf(experimentWith({}), 0).loss).not.toHaveProperty("dualClip");
+  });
+
+  it("lets the learning rate follow its schedule, the settings of a step being always the same", () => {
+    const experiment = experimentWith({
+      learningRate: 0.5,
+      learningRateSchedule: { decay: "linear", decaySteps: 1 },
+    });
+    const last = experiment.schedule.steps - 1;
+    const rates = [0, last - 1, last].map((i) => updateSettingsOf(experiment, i).learningRate);
+    expect(rates).toEqual([0.5, 0.5, 0.25]);
   });
 });

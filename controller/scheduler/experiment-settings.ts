@@ -1,3 +1,4 @@
+import { learningRateAt } from "../../core/learning-rate.ts";
 import type { ScheduleSettings } from "../../core/scheduling/decide-schedule.ts";
 import type { UpdateSettings } from "../../core/trainer-backend.ts";
 import type { TrainingSettings } from "../../core/weights/build-training-samples.ts";
@@ -16,14 +17,20 @@ function defined<T>(value: T): Defined<T> {
   return Object.fromEntries(entries.map(([k, v]) => [k, defined(v)])) as Defined<T>;
 }
 
-export function updateSettingsOf({ algorithm, sampling }: Experiment): UpdateSettings {
-  const { beta1, beta2, epsilon, weightDecay, maxGradNorm, learningRate, klCoefficient } =
-    algorithm;
+/** @param stepIndex of the update, from 0: the learning rate follows its schedule. */
+export function updateSettingsOf(experiment: Experiment, stepIndex: number): UpdateSettings {
+  const { algorithm, sampling, schedule } = experiment;
+  const { beta1, beta2, epsilon, weightDecay, maxGradNorm, klCoefficient } = algorithm;
   return {
     loss: defined(algorithm.loss),
     correction: algorithm.correction,
     klCoefficient,
-    learningRate,
+    learningRate: learningRateAt(
+      algorithm.learningRate,
+      algorithm.learningRateSchedule,
+      stepIndex + 1,
+      schedule.steps,
+    ),
     beta1,
     beta2,
     epsilon,

@@ -56,12 +56,12 @@ export function createUpdateRunner(options: UpdateRunnerOptions): UpdateRunner {
   let update: { step: StoredStep; batch: StepBatch; result?: UpdateResult } | undefined;
 
   async function start(step: StoredStep): Promise<void> {
-    const { updateId, fromVersion, groupIds } = step;
+    const { updateId, fromVersion, groupIds, stepIndex } = step;
     emit({ type: "train-start", version: fromVersion, groups: [...groupIds] });
     const batch = await batchOf(options, groupIds);
     trainer = { state: "stepping", groupIds };
     update = { step, batch };
-    const settings = updateSettingsOf(experiment);
+    const settings = updateSettingsOf(experiment, stepIndex);
     backend
       .update({ updateId, fromVersion, settings, samples: batch.step.samples })
       .then((result) => {

@@ -14,6 +14,10 @@ import { openOrtCompute } from "../../../backends/native/compute/ort/open-ort-co
 import { parseModelConfig } from "../../../backends/native/model/model-config.ts";
 import { randomWeights } from "../../../backends/native/model/random-weights.ts";
 import { writeSafetensors } from "../../../backends/native/model/safetensors.ts";
+import {
+  type SupervisedRow,
+  supervisedStep,
+} from "../../../backends/native/training/supervised-step.ts";
 import { seededRandom } from "../make-tasks.ts";
 import { demonstrate, type Message } from "./demonstrations.ts";
 import { trainTokenizer } from "./train-tokenizer.ts";
@@ -74,17 +78,11 @@ const modelConfig = {
 
 const render = (messages: readonly Message[]): string => template.render({ messages, tools });
 
-interface Row {
-  readonly tokenIds: Int32Array;
-  /** 1 on the tokens of assistant turns, their end mark included. */
-  readonly mask: Uint8Array;
-}
-
 const turnStart = "<|im_start|>assistant\n";
 const turnEnd = "<|im_end|>";
 
-/** One conversation as a row: each assistant turn is trained up to and including its end mark. */
-function buildRow(messages: readonly Message[], encode: (text: string) => number[]): Row {
+/** One conversation as a row: each assistant turn is learned up to and including its end mark. */
+function buildRow(messages: readonly Message[], encode: (text: string) => number[]): SupervisedRow {
   const tokenIds: number[] = [];
   const mask: number[] = [];
   const append = (text: string, trained: 0 | 1): void => {
@@ -100,7 +98,7 @@ function buildRow(messages: readonly Message[], encode: (text: string) => number
     append(turn.slice(0, end), 1);
     if (i + 1 < turns.length) append(turn.slice(end) + turnStart, 0);
   }
-  return { tokenIds: Int32Array.from(tokenIds), mask: Uint8Array.from(mask) };
+  return { tokenIds: Int32Array.from(tokenIds), lossMask: Uint8Array.from(mask) };
 }
 
 async function main(): Promise<void> {
@@ -119,11 +117,6 @@ async function main(): Promise<void> {
   const encode = (text: string): number[] =>
     tokenizer.encode(text, { add_special_tokens: false }).ids;
 
-  const digits = new Set("0123456789".split("").flatMap(encode));
-  const call = encode("<tool_call>")[0] as number;
-  const isCopied = (row: Row, t: number): boolean =>
-    digits.has(row.tokenIds[t] as number) && row.tokenIds.includes(call);
-
   const config = parseModelConfig(modelConfig, "config.json");
   const compute = await openOrtCompute(
     config,
@@ -131,29 +124,9 @@ async function main(): Promise<void> {
   );
   for (let step = 1; step <= stepCount; step += 1) {
     const rows = Array.from({ length: rowsPerStep }, () => buildRow(demonstrate(random), encode));
-    const trained = rows.reduce((sum, row) => sum + row.mask.reduce((a, b) => a + b, 0), 0);
-    let loss = 0;
-    let copied = 0;
-    let copiedCount = 0;
-    await compute.backward(
-      rows.map((row) => row.tokenIds),
-      1,
-      (logprobs) =>
-        rows.map((row, r) =>
-          Float32Array.from(row.mask, (m, t) => {
-            const logprob = logprobs[r]?.[t] as number;
-            if (m === 1) loss -= logprob / trained;
-            if (m === 1 && isCopied(row, t)) {
-              copied += logprob;
-              copiedCount += 1;
-            }
-            return m === 1 ? -1 / trained : 0;
-          }),
-        ),
-    );
     const warmUp = Math.min(1, step / 100);
     const decay = 0.5 * (1 + Math.cos((Math.PI * step) / stepCount));
-    await compute.step({
+    const { loss } = await supervisedStep(compute, rows, {
       learningRate: peakLearningRate * warmUp * decay,
       beta1: 0.9,
       beta2: 0.98,
@@ -161,10 +134,9 @@ async function main(): Promise<void> {
       weightDecay: 0.01,
       maxGradNorm: 1,
     });
-    if (step % 50 === 0)
-      process.stdout.write(
-        `step ${step}/${stepCount} loss ${loss.toFixed(4)} logprob of a copied digit ${(copied / copiedCount).toFixed(4)}\n`,
-      );
+    if (step % 50 === 0) {
+      process.stdout.write(`step ${step}/${stepCount} loss ${loss.toFixed(4)}\n`);
+    }
   }
 
   mkdirSync(folder, { recursive: true });
