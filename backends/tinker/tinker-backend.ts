@@ -1,6 +1,3 @@
-import { createHash } from "node:crypto";
-import { readdir, rm } from "node:fs/promises";
-import { join, resolve } from "node:path";
 import { z } from "zod";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import type { TrainingSample } from "../../core/sample.ts";
@@ -19,10 +16,8 @@ import {
   checkUpdateSettings,
   hasTrainedToken,
 } from "../native/training/check-update.ts";
-import { type AdapterPublisher, openAdapterPublisher } from "../vllm/adapter-publisher.ts";
-import { openVllmEngine } from "../vllm/vllm-engine.ts";
 import { checkTinkerSettings } from "./build-data.ts";
-import { fetchAdapter } from "./fetch-adapter.ts";
+import { openOutsideEngines, type PolicyEngines } from "./outside-engines.ts";
 import { openPolicyProxy } from "./policy-proxy.ts";
 import { tinkerCapabilities } from "./tinker-capabilities.ts";
 import { openTinkerClient, type TinkerClient, type TinkerClientOptions } from "./tinker-client.ts";
@@ -49,15 +44,6 @@ export interface TinkerBackendOptions extends Omit<TinkerClientOptions, "log"> {
   /** vLLM engines that serve the policy as a LoRA adapter, in place of the server's sampling. */
   readonly engines?: PolicyEngines | undefined;
   readonly log: Logger;
-}
-
-export interface PolicyEngines {
-  /** Each up to and including `/v1`. */
-  readonly urls: readonly string[];
-  readonly apiKey?: string | undefined;
-  /** Adapters are put here; the engines see it at the same path. */
-  readonly adapterDirectory: string;
-  readonly checkMs?: number;
 }
 
 const maxWaiting = 1024;
@@ -100,18 +86,14 @@ export async function openTinkerBackend(options: TinkerBackendOptions): Promise<
   const outside =
     options.engines === undefined
       ? undefined
-      : openOutside(options.engines, options.journalDirectory, log);
-  /** To engines outside: a version that they do not have is not there for anyone. */
+      : openOutsideEngines(options.engines, options.journalDirectory, client, log);
+  /** A version that engines outside do not have is not there for anyone. */
   const publish = async (
     { trainer }: Awaited<ReturnType<typeof opened>>,
     signal?: AbortSignal,
   ): Promise<void> => {
-    if (outside === undefined || trainer.served === undefined) return;
-    const { path, version } = trainer.served;
-    const name = outside.nameOf(path);
-    if (outside.publisher.served?.name === name) return;
-    const adapter = await fetchAdapter(client, path, outside.adapterDirectory, name, signal);
-    await outside.publisher.publish({ name, path: adapter, version }, trainer.canaryPrompt, signal);
+    if (trainer.served === undefined) return;
+    await outside?.publish(trainer.served, trainer.canaryPrompt, signal);
   };
   let served = { path: "", version: 0 };
   let maxLength = Math.min(options.maxLength ?? Infinity, model.config.maxSequenceLength);
@@ -165,7 +147,7 @@ export async function openTinkerBackend(options: TinkerBackendOptions): Promise<
       inTurn(
         signal,
         async ({ journal }): Promise<PolicyEndpoint[]> =>
-          outside?.publisher.endpoints() ?? [
+          outside?.endpoints() ?? [
             {
               url: proxy.url,
               model: options.baseModel ?? model.name,
@@ -219,45 +201,12 @@ export async function openTinkerBackend(options: TinkerBackendOptions): Promise<
     close: async () => {
       closing.abort(closedError());
       proxy.destroy();
-      await outside?.publisher.close();
+      await outside?.close();
       await client.close();
       // Whatever runs has failed now; the journal must be still before another opens it.
       await serial(async () => undefined);
     },
   };
-}
-
-interface OutsideEngines {
-  readonly publisher: AdapterPublisher;
-  readonly adapterDirectory: string;
-  /** Of sampler weights as an adapter; two saved states never have the same. */
-  nameOf(samplerPath: string): string;
-}
-
-function openOutside(
-  { urls, apiKey, adapterDirectory, checkMs }: PolicyEngines,
-  journalDirectory: string,
-  log: Logger,
-): OutsideEngines {
-  // Engines may serve several runs.
-  const run = createHash("sha256").update(resolve(journalDirectory)).digest("hex").slice(0, 8);
-  const prefix = `outrigger-${run}-`;
-  const publisher = openAdapterPublisher({
-    engines: urls.map((url) => openVllmEngine({ url, apiKey })),
-    prefix,
-    log,
-    ...(checkMs !== undefined && { checkMs }),
-    // An engine may read an adapter again for as long as it has it.
-    onLookedAfter: async (loaded) => {
-      const old = (await readdir(adapterDirectory).catch((): string[] => [])).filter(
-        (name) => name.startsWith(prefix) && !loaded.has(name),
-      );
-      for (const name of old) await rm(join(adapterDirectory, name), { recursive: true });
-    },
-  });
-  const nameOf = (path: string): string =>
-    prefix + path.replace("tinker://", "").replace("/sampler_weights/", "-");
-  return { publisher, adapterDirectory, nameOf };
 }
 
 interface ServerFacts {

@@ -6,11 +6,11 @@ import { updateNotFinite } from "../native/training/check-update.ts";
 import { accumulateGradient, gradientCallCount } from "./accumulate-gradient.ts";
 import type { ServedSampler } from "./asample-engine.ts";
 import { buildAdamParams, buildDatum } from "./build-data.ts";
-import { parsePromptLogprobs, parseSequence } from "./parse-sequence.ts";
+import { parseSequence } from "./parse-sequence.ts";
+import { createRowLogprobs } from "./row-logprobs.ts";
 import { readOptimMetrics, summariseUpdate } from "./summarise-update.ts";
 import { isReason, requestIdOf, type TinkerClient } from "./tinker-client.ts";
 import type { TinkerJournal } from "./tinker-journal.ts";
-import type { ForwardBackwardInput, TensorData } from "./tinker-wire.ts";
 
 export interface TinkerTrainerOptions {
   readonly client: TinkerClient;
@@ -54,15 +54,12 @@ export interface TinkerTrainer {
 
 const maxTries = 8;
 const maxRememberedUpdates = 64;
-/** Rows whose reference logprobs are asked for at once. */
-const referenceRows = 32;
 /** Prompt tokens of the canary, and what it is without any. */
 const canaryTokens = 16;
 
 export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTrainer {
   const { client, journal, log } = options;
   let canaryPrompt: readonly number[] = [0];
-  let hasForward = true;
 
   const takeSeqIds = async (count: number): Promise<number> => {
     const first = journal.state.nextSeqId;
@@ -80,6 +77,8 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
     const call = { ...body, model_id: journal.state.modelId, seq_id: seqId };
     return client.run(path, call, { isRepeatable, signal });
   };
+
+  const rowLogprobs = createRowLogprobs({ client, baseModel: options.baseModel, train });
 
   /** A name that no other state of this run has: versions repeat when an update is made again. */
   const nameOf = (version: number, seqId: number): string => `v${version}-${seqId}`;
@@ -117,56 +116,6 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
       sampling_params: { max_tokens: 1, temperature: 1, seed: 0 },
     };
     parseSequence(await client.run("asample", body, { isRepeatable: true, signal }));
-  };
-
-  /**
-   * The answer of `forward`. SkyRL's server has no such route for JSON: there a backward pass of
-   * rows whose advantages are 0 says the same, and adds nothing.
-   */
-  const forward = async (
-    body: Readonly<Record<string, unknown>>,
-    seqId: number,
-    signal: AbortSignal | undefined,
-  ): Promise<Readonly<Record<string, unknown>>> => {
-    if (hasForward) {
-      try {
-        return await train("forward", body, seqId, signal);
-      } catch (error) {
-        if (!isRouteMissing(error)) throw error;
-        hasForward = false;
-      }
-    }
-    return train(
-      "forward_backward",
-      { forward_backward_input: withoutAdvantages(body) },
-      seqId,
-      signal,
-    );
-  };
-
-  /** Of the model that training started from, as the prompts of samples that are thrown away. */
-  const referenceLogprobs = async (
-    rows: readonly TrainingSample[],
-    signal: AbortSignal | undefined,
-  ): Promise<Float32Array[]> => {
-    const read = async ({ tokenIds }: TrainingSample): Promise<Float32Array> => {
-      const body = {
-        type: "sample",
-        num_samples: 1,
-        base_model: options.baseModel,
-        prompt: { chunks: [{ type: "encoded_text", tokens: Array.from(tokenIds) }] },
-        sampling_params: { max_tokens: 1, temperature: 1, seed: 0 },
-        prompt_logprobs: true,
-        topk_prompt_logprobs: 0,
-      };
-      const answer = await client.run("asample", body, { isRepeatable: true, signal });
-      return parsePromptLogprobs(answer, tokenIds.length);
-    };
-    const all: Float32Array[] = [];
-    for (let start = 0; start < rows.length; start += referenceRows) {
-      all.push(...(await Promise.all(rows.slice(start, start + referenceRows).map(read))));
-    }
-    return all;
   };
 
   const createModel = async (signal: AbortSignal | undefined): Promise<string> => {
@@ -294,11 +243,11 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
       trainable,
       settings,
       maxCallTokens: options.maxCallTokens,
-      send: (path, body, callIndex) =>
-        path === "forward"
-          ? forward(body, firstSeqId + callIndex, signal)
-          : train(path, body, firstSeqId + callIndex, signal),
-      referenceLogprobs: () => referenceLogprobs(trainable, signal),
+      send: (path, body, callIndex) => {
+        const send = path === "forward" ? rowLogprobs.forward : train;
+        return send(path, body, firstSeqId + callIndex, signal);
+      },
+      referenceLogprobs: () => rowLogprobs.ofReference(trainable, signal),
     });
     const summary = summariseUpdate(trainable, gradient, settings);
     const next = firstSeqId + plan.callCount;
@@ -445,29 +394,6 @@ function buildPlan({ trainable, settings }: CheckedUpdate, maxCallTokens: number
 function promptOf({ tokenIds, lossMask }: TrainingSample): number[] {
   const end = Math.max(1, lossMask.indexOf(1));
   return Array.from(tokenIds.slice(Math.max(0, end - canaryTokens), end));
-}
-
-/** FastAPI's words for a path that it does not serve; a model it does not know has others. */
-function isRouteMissing(error: unknown): boolean {
-  return (
-    isReason(error, "tinker-not-found", "tinker-refused") &&
-    /\b(404: Not Found|405: )/.test(error.message)
-  );
-}
-
-function withoutAdvantages(
-  body: Readonly<Record<string, unknown>>,
-): Readonly<Record<string, unknown>> {
-  const input = body["forward_input"] as ForwardBackwardInput;
-  const data = input.data.map((datum) => {
-    const { advantages, ...rest } = datum.loss_fn_inputs;
-    const zeros = (advantages as TensorData).data.map(() => 0);
-    return {
-      ...datum,
-      loss_fn_inputs: { ...rest, advantages: { ...(advantages as TensorData), data: zeros } },
-    };
-  });
-  return { ...input, data };
 }
 
 /** Older servers do not say the path of what they saved; it follows from the name. */
