@@ -229,6 +229,7 @@ export class Sidecar {
           problem: "stopped",
           streamsIds: true,
           kind: undefined,
+          model: undefined,
           isConclusive: false,
           isUnreachable: false,
         };
@@ -263,7 +264,8 @@ export class Sidecar {
 
   /** So that a run shows why an agent's calls are missing. */
   #recordRefusal({ reason, status, dialect }: RefusedIdentity): void {
-    const due = this.#refusals.note(reason);
+    // That one says nothing about who called: the sidecar could not look.
+    const due = reason === "controller-unreachable" ? undefined : this.#refusals.note(reason);
     if (due === undefined) return;
     this.#log.warn({ ...due, status, dialect }, "refused a call of unknown identity");
     this.#sink?.event({

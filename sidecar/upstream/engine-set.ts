@@ -15,7 +15,10 @@ export interface EngineSetOptions extends EnginePoolOptions {
   readonly kind: EngineProfile["kind"];
   /** How often an engine that does not answer is asked again. */
   readonly healthIntervalMs: number;
-  /** Asks an engine, through the gate, for proof of ids and logprobs. */
+  /**
+   * Asks an engine, through the gate, for proof of ids and logprobs; one that has given it before
+   * only whether that still holds.
+   */
   readonly probe: (engine: Engine, signal: AbortSignal) => Promise<CanaryResult>;
   readonly log: Logger;
   readonly onChange: () => void;
@@ -30,6 +33,8 @@ export interface EngineSetOptions extends EnginePoolOptions {
 export class EngineSet {
   readonly #options: EngineSetOptions;
   readonly #abort = new AbortController();
+  /** URLs of engines that are being asked again. */
+  readonly #rechecking = new Set<string>();
   #engines: Engine[] = [];
   #version = 0;
   #healthTimer: NodeJS.Timeout | undefined;
@@ -48,14 +53,19 @@ export class EngineSet {
 
   update(policy: EnginePolicy): void {
     if (this.#abort.signal.aborted) return;
-    const before = new Map(this.#engines.map((engine) => [engine.url, engine]));
+    const before = {
+      version: this.#version,
+      engines: new Map(this.#engines.map((engine) => [engine.url, engine])),
+    };
     this.#version = policy.version;
     this.#engines = policy.endpoints.map((endpoint) =>
-      this.#adopt(endpoint, policy.version, before),
+      this.#adopt(endpoint, policy.version, before.engines),
     );
-    for (const gone of before.values()) void gone.pool.close().catch(() => undefined);
+    for (const gone of before.engines.values()) void gone.pool.close().catch(() => undefined);
     for (const engine of this.#engines) {
       if (engine.canary === undefined) engine.firstCanary = this.#startCanary(engine);
+      else if (engine.canary.isConclusive && policy.version !== before.version)
+        void this.#recheck(engine.url);
     }
     this.#options.onChange();
   }
@@ -159,6 +169,26 @@ export class EngineSet {
     }
   }
 
+  /**
+   * New weights may come with a restarted or another engine behind the same address. Calls go on
+   * meanwhile; an engine that is too busy to answer keeps the verdict that it has.
+   */
+  async #recheck(url: string): Promise<void> {
+    if (this.#rechecking.has(url)) return;
+    this.#rechecking.add(url);
+    const { signal } = this.#abort;
+    const find = (): Engine | undefined => this.#engines.find((engine) => engine.url === url);
+    for (let engine = find(); engine !== undefined && !signal.aborted; ) {
+      const result = await this.#options.probe(engine, signal);
+      const current = find();
+      if (signal.aborted || current === undefined) break;
+      if (result.isConclusive) this.#noteCanary(current, result);
+      if (current.policyVersion === engine.policyVersion) break;
+      engine = current;
+    }
+    this.#rechecking.delete(url);
+  }
+
   #noteCanary(engine: Engine, result: CanaryResult): void {
     const { log } = this.#options;
     const isNews = engine.canary?.problem !== result.problem || engine.canary === undefined;
@@ -169,7 +199,7 @@ export class EngineSet {
     if (result.isUnreachable) this.reportUnreachable(engine);
     else this.reportReachable(engine);
     const facts = { engine: engine.url, streamsIds: result.streamsIds, problem: result.problem };
-    if (result.problem === undefined) log.info(facts, "canary passed");
+    if (result.problem === undefined) log[isNews ? "info" : "debug"](facts, "canary passed");
     else if (!result.isConclusive && isNews)
       log.warn(facts, "canary: engine not ready, asking again");
     else if (isNews) log.error(facts, "canary failed: calls are served but not trained on");

@@ -17,6 +17,8 @@ export interface CanaryResult {
   readonly streamsIds: boolean;
   /** What the engine said that it is; undefined where it did not. */
   readonly kind: EngineProfile["kind"] | undefined;
+  /** The model that was asked for; undefined where the engine named none. */
+  readonly model: string | undefined;
   /** False when the engine was not reachable or not ready: ask again. */
   readonly isConclusive: boolean;
   readonly isUnreachable: boolean;
