@@ -1,4 +1,4 @@
-import { execFile, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -23,8 +23,17 @@ const cli = async (...args: string[]): Promise<string> =>
 
 type PolicyView = Awaited<ReturnType<PolicyControl["list"]>>;
 
-/** Until the view of a live run is as wanted. */
-async function until(run: string, isWanted: (view: PolicyView) => boolean): Promise<PolicyView> {
+/** Until the view of a live run is as wanted; a run that ends before fails. */
+async function until(
+  run: string,
+  child: ChildProcess,
+  isWanted: (view: PolicyView) => boolean,
+): Promise<PolicyView> {
+  const pause = async (): Promise<void> => {
+    if (child.exitCode !== null) throw new Error(`the run ended with ${child.exitCode}`);
+    await new Promise((go) => setTimeout(go, 50));
+  };
+  while (!existsSync(join(run, "controller.json"))) await pause();
   const { apiUrl } = JSON.parse(readFileSync(join(run, "controller.json"), "utf8")) as {
     apiUrl: string;
   };
@@ -35,7 +44,7 @@ async function until(run: string, isWanted: (view: PolicyView) => boolean): Prom
     });
     const view = (await response.json()) as PolicyView;
     if (isWanted(view)) return view;
-    await new Promise((go) => setTimeout(go, 50));
+    await pause();
   }
 }
 
@@ -54,8 +63,7 @@ it("a run goes back to a checkpoint by one command, and on from there under new 
     output += text.toString();
   });
   const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
-  while (!existsSync(join(out, "controller.json"))) await new Promise((go) => setTimeout(go, 50));
-  const before = await until(out, ({ checkpoints }) => checkpoints.length > 0);
+  const before = await until(out, child, ({ checkpoints }) => checkpoints.length > 0);
   expect(before.checkpoints[0]).toMatchObject({ name: "step-1", version: 1, step: 1 });
 
   const failed = await cli("policy", "rollback", "best", "--run", out).catch((e: unknown) => e);
