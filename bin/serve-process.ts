@@ -47,7 +47,8 @@ export async function serveProcess<
   }
   const log = openLog({ level: loaded.config.logLevel, process: options.name });
   const shutdown = listenForShutdown((name) => log.info({ signal: name }, "stopping"));
-  const { listening, close } = await options.start(loaded.config, log);
+  const served = await options.start(loaded.config, log);
+  const { listening } = served;
   process.stdout.write(`${JSON.stringify({ event: "listening", ...listening })}\n`);
   log.info(listening, "listening");
   const stopWatching =
@@ -57,7 +58,7 @@ export async function serveProcess<
     if (shutdown.signal.aborted) resolve();
   });
   stopWatching();
-  await close();
+  await served.close();
   shutdown.release();
   log.info("stopped");
 }

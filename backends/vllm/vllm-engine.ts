@@ -127,7 +127,8 @@ export function openVllmEngine(options: VllmEngineOptions): VllmEngine {
       };
       const choice = answer.choices?.[0];
       const logprob = choice?.logprobs?.token_logprobs?.[0];
-      if (answer.model !== name) throw refused(url, `${name} was asked, ${answer.model} answers`);
+      if (answer.model !== name)
+        throw refused(url, `${name} was asked, ${JSON.stringify(answer.model)} answers`);
       if (choice?.token_ids?.length !== 1 || typeof logprob !== "number") {
         throw refused(url, `the answer of ${name} has no token id or no logprob`);
       }
