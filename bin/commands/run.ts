@@ -283,6 +283,8 @@ function conclude(display: RunDisplay, result: RunResult, path: string): void {
 }
 
 function shown(path: string): string {
+  // A checkpoint may be on a server.
+  if (path.includes("://")) return path;
   const near = relative(process.cwd(), path);
   return near.startsWith("..") ? path : near;
 }
