@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { importPKCS8, importSPKI, errors as joseErrors, jwtVerify, SignJWT } from "jose";
-import { z } from "zod";
+import * as z from "zod";
 import { OutriggerError } from "../core/outrigger-error.ts";
 
 /** What a token may do; nothing implies anything else. */

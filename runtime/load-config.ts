@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { parse as parseYaml } from "yaml";
-import { z } from "zod";
+import * as z from "zod";
 import { OutriggerError } from "../core/outrigger-error.ts";
 
 export type ConfigSource = "default" | "file" | "environment" | "flag";

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 import { logLevels } from "../runtime/log.ts";
 
 const milliseconds = z.number().int().min(0);

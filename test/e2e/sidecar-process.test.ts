@@ -1,9 +1,21 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { once } from "node:events";
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+} from "node:fs";
 import { request as httpRequest } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import type { Readable } from "node:stream";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type ScriptedEngine, startScriptedEngine } from "../conformance/scripted-engine.ts";
 import { vllmScript } from "../conformance/vllm-script.ts";
@@ -208,6 +220,50 @@ describe("bad input is told clearly", () => {
     expect(text).toContain("controller.token = ***  (environment)");
     expect(text).not.toContain("hush");
   });
+});
+
+it("the image's file says its version without a package.json beside it", () => {
+  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
+    version: string;
+  };
+  const printed = execFileSync(process.execPath, [bundle, "--version"], { encoding: "utf8" });
+  expect(printed.trim()).toBe(version);
+});
+
+it("the image's file runs as a user that may write to its spool only", async () => {
+  const place = mkdtempSync(join(tmpdir(), "outrigger-image-"));
+  const spool = join(place, "spool");
+  mkdirSync(spool);
+  copyFileSync(bundle, join(place, "sidecar.mjs"));
+  const isRoot = process.getuid?.() === 0;
+  if (isRoot) chownSync(spool, 65_532, 65_532);
+  chmodSync(place, 0o555);
+  const child = spawn(
+    process.execPath,
+    [
+      join(place, "sidecar.mjs"),
+      ...["--port", "0", "--engine", `${engine.url}/v1`, "--rollout-id", "r1"],
+      ...["--controller", "127.0.0.1:9", "--spool-dir", spool, "--log-level", "silent"],
+    ],
+    {
+      cwd: place,
+      env: { OUTRIGGER_SIDECAR_GRACE_MS: "0" },
+      stdio: ["ignore", "pipe", "inherit"],
+      ...(isRoot ? { uid: 65_532, gid: 65_532 } : {}),
+    },
+  );
+  children.push(child);
+  try {
+    const [line] = (await once(child.stdout as Readable, "data")) as [Buffer];
+    await post((JSON.parse(line.toString()) as { url: string }).url);
+    await until(() => readdirSync(spool).some((name) => name.endsWith(".seg")));
+    child.kill("SIGTERM");
+    expect(await once(child, "exit")).toEqual([0, null]);
+    expect(readdirSync(place).sort()).toEqual(["sidecar.mjs", "spool"]);
+  } finally {
+    chmodSync(place, 0o755);
+    rmSync(place, { recursive: true, force: true });
+  }
 });
 
 it("the image's file is one file", () => {
