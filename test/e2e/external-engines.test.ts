@@ -75,7 +75,7 @@ afterAll(async () => {
 
 it("trains with vLLM engines that others run: each version is a LoRA adapter of its own", async () => {
   const file = await writeTinyExperiment(join(directory, "tiny"), {
-    schedule: { steps: 3, groupsPerStep: 1, groupSize: 2 },
+    schedule: { steps: 3, groupsPerStep: 1, groupSize: 4 },
     evaluation: { before: false, after: false },
     backend: {
       kind: "tinker",

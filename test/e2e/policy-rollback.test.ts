@@ -50,7 +50,7 @@ async function until(
 
 it("a run goes back to a checkpoint by one command, and on from there under new versions", async () => {
   const file = await writeTinyExperiment(join(directory, "tiny"), {
-    schedule: { steps: 4, groupsPerStep: 1, groupSize: 2 },
+    schedule: { steps: 4, groupsPerStep: 1, groupSize: 4 },
     evaluation: { before: false, after: false },
     retention: { checkpointEverySteps: 1 },
   });
@@ -90,7 +90,7 @@ it("a run goes back to a checkpoint by one command, and on from there under new 
     commandDelayMs: 1_000,
     groupIdOf: (rolloutId) => rolloutId.slice(0, rolloutId.lastIndexOf("-")),
     turnCountOf: () => undefined,
-    rolloutIdsOf: (groupId) => [0, 1].map((i) => `${groupId}-${i}`),
+    rolloutIdsOf: (groupId) => [0, 1, 2, 3].map((i) => `${groupId}-${i}`),
   });
   expect(violations).toEqual([]);
   // It can still be resumed: the versions of the run and of the backend belong together.
