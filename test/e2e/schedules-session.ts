@@ -66,7 +66,7 @@ export function writeScheduleExperiment(
     {
       name: `schedule-${kind}`,
       harness: {
-        timeoutMs: 30_000,
+        timeoutMs: 120_000,
         concurrency,
         environment: {
           MEDIAN_MS: String(pauses.medianMs),
