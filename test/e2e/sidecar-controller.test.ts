@@ -191,6 +191,24 @@ describe("a sidecar with its controller", () => {
     await expect(stranger.chat.completions.create(chat)).rejects.toMatchObject({ status: 403 });
   });
 
+  it("a call before an engine's first canary is done waits for it, and is trained on", async () => {
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const next = await startScriptedEngine(vllmScript({ beforeAnswer: held }));
+    ingest.publishPolicy({ model: "toy", version: 6, endpoints: [{ url: `${next.url}/v1` }] });
+    await until(() => next.requests.length > 0);
+    const asked = client(await token({ rolloutId: "r9" })).chat.completions.create(chat);
+    const metrics = async () => (await fetch(`${sidecar.url}/metrics`)).text();
+    while (!(await metrics()).includes("outrigger_sidecar_open_calls 1"));
+    release();
+    await asked;
+    const [call] = await storedCalls("r9", 1);
+    expect(call).toMatchObject({ complete: true, policyVersion: 6 });
+    await next.close();
+  });
+
   it("a pause drains and holds; a policy published meanwhile serves what was held", async () => {
     const result = await ingest.pause({ reason: "update", holdLimitMs: 30_000, drainLimitMs: 0 });
     expect(result.drained).toBe(true);

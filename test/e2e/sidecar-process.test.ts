@@ -22,6 +22,7 @@ import { vllmScript } from "../conformance/vllm-script.ts";
 import { until } from "./sidecar-support.ts";
 
 const root = resolve(import.meta.dirname, "../..");
+const cli = join(root, "bin/outrigger.js");
 let folder: string;
 let bundle: string;
 let engine: ScriptedEngine;
@@ -80,7 +81,7 @@ function run(args: readonly string[], env: Readonly<Record<string, string>> = {}
 
 const start = (...args: string[]): Running => run(["--engine", `${engine.url}/v1`, ...args]);
 
-function post(url: string, stream = false): Promise<string> {
+function post(url: string, stream = false, content = "x"): Promise<string> {
   return new Promise((settle, reject) => {
     const outgoing = httpRequest(`${url}/v1/chat/completions`, { method: "POST" }, (response) => {
       const parts: Buffer[] = [];
@@ -89,9 +90,7 @@ function post(url: string, stream = false): Promise<string> {
       response.on("error", reject);
     });
     outgoing.on("error", reject);
-    outgoing.end(
-      JSON.stringify({ model: "toy", stream, messages: [{ role: "user", content: "x" }] }),
-    );
+    outgoing.end(JSON.stringify({ model: "toy", stream, messages: [{ role: "user", content }] }));
   });
 }
 
@@ -114,12 +113,30 @@ describe("the sidecar without a controller", () => {
     expect(calls).toHaveLength(2);
     for (const call of calls) {
       expect(call).toMatchObject({ type: "call", rolloutId: "mine", delivered: true });
-      const [choice] = call["choices"] as { responseIds: number[]; logprobs: number[] }[];
-      expect(choice?.responseIds.length).toBeGreaterThan(0);
-      expect(choice?.logprobs.length).toBe(choice?.responseIds.length);
+      const { responseIds, logprobs } = call as { responseIds: number[]; logprobs: number[] };
+      expect(responseIds.length).toBeGreaterThan(0);
+      expect(logprobs.length).toBe(responseIds.length);
+      expect(call).not.toHaveProperty("requestText");
     }
     const metrics = running.stderr();
     expect(metrics).not.toContain("unhandled");
+    const samples = execFileSync(process.execPath, [cli, "assemble", running.captureFile], {
+      env: { ...process.env, OUTRIGGER_SOURCE: "1" },
+    });
+    const rows = samples.toString().trim().split("\n");
+    expect(rows.map((row) => JSON.parse(row))).toMatchObject([{ rolloutId: "mine" }]);
+  });
+
+  it("writes text only when told to, and then without secrets", async () => {
+    const running = start("--rollout-id", "mine", "--capture-text");
+    const url = await running.url;
+    await until(() => engine.requests.length >= 3);
+    await post(url, false, "the key is sk-proj-abcdefghijklmnopqrstuvwxyz0123456789");
+    running.child.kill("SIGTERM");
+    expect(await running.exit).toBe(0);
+    const text = readFileSync(running.captureFile, "utf8");
+    expect(text).toContain("the key is [redacted:");
+    expect(text).not.toContain("abcdefghijklmnop");
   });
 
   it("SIGTERM lets a running call end, and takes no new one", async () => {
@@ -238,20 +255,20 @@ it("the image's file runs as a user that may write to its spool only", async () 
   const isRoot = process.getuid?.() === 0;
   if (isRoot) chownSync(spool, 65_532, 65_532);
   chmodSync(place, 0o555);
-  const child = spawn(
-    process.execPath,
-    [
-      join(place, "sidecar.mjs"),
-      ...["--port", "0", "--engine", `${engine.url}/v1`, "--rollout-id", "r1"],
-      ...["--controller", "127.0.0.1:9", "--spool-dir", spool, "--log-level", "silent"],
-    ],
-    {
-      cwd: place,
-      env: { OUTRIGGER_SIDECAR_GRACE_MS: "0" },
-      stdio: ["ignore", "pipe", "inherit"],
-      ...(isRoot ? { uid: 65_532, gid: 65_532 } : {}),
-    },
-  );
+  const flags = Object.entries({
+    port: "0",
+    engine: `${engine.url}/v1`,
+    "rollout-id": "r1",
+    controller: "127.0.0.1:9",
+    "spool-dir": spool,
+    "log-level": "silent",
+  }).flatMap(([name, value]) => [`--${name}`, value]);
+  const child = spawn(process.execPath, [join(place, "sidecar.mjs"), ...flags], {
+    cwd: place,
+    env: { OUTRIGGER_SIDECAR_GRACE_MS: "0" },
+    stdio: ["ignore", "pipe", "inherit"],
+    ...(isRoot ? { uid: 65_532, gid: 65_532 } : {}),
+  });
   children.push(child);
   try {
     const [line] = (await once(child.stdout as Readable, "data")) as [Buffer];
