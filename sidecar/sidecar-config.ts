@@ -60,7 +60,8 @@ export const sidecarConfigSchema = z.strictObject({
     .prefault({}),
   /** Records as JSON lines, without a controller. */
   captureFile: z.string().min(1).optional(),
-  captureText: z.boolean().default(true),
+  /** Bodies, redacted. Without a controller only when true; with one, false forbids what it asks. */
+  captureText: z.boolean().optional(),
   spool: z
     .strictObject({
       dir: z.string().min(1).default(".outrigger/sidecar-spool"),

@@ -77,7 +77,7 @@ export class Sidecar {
     this.#binding = ownBinding(config);
     this.#capture = {
       // With a controller it is the controller that decides, once it has said so.
-      capturesText: config.captureText && config.controller.address === undefined,
+      capturesText: config.captureText === true && config.controller.address === undefined,
       trainOverrides: {},
       evalOverrides: {},
       requiresCanary: false,
@@ -117,7 +117,8 @@ export class Sidecar {
         version,
         log: this.#log,
         onCapture: (capture) => {
-          this.#capture = { ...capture, capturesText: capture.capturesText && config.captureText };
+          const capturesText = capture.capturesText && config.captureText !== false;
+          this.#capture = { ...capture, capturesText };
         },
         onTokenKey: (pem) => void this.#useTokenKey(pem),
         onGate: (order) => this.applyGate(order),

@@ -68,7 +68,8 @@ async function assemble(path: string, flags: AssembleFlags): Promise<void> {
   const calls: CapturedCall[] = [];
   const input = path === "-" ? process.stdin : createReadStream(path);
   for await (const { text, line } of readLines(input, path)) {
-    calls.push(inFile(path, () => parseCallLine(text, line)));
+    const call = inFile(path, () => parseCallLine(text, line));
+    if (call !== undefined) calls.push(call);
   }
   const options = await readOptions(flags);
   const { samples, report } = buildSamples(calls, options);

@@ -16,6 +16,7 @@ interface SidecarFlags {
   readonly engineModel?: string;
   readonly controller?: string;
   readonly captureFile?: string;
+  readonly captureText?: boolean;
   readonly rolloutId?: string;
   readonly spoolDir?: string;
   readonly logLevel?: string;
@@ -36,6 +37,7 @@ export function sidecarCommand(): Command {
     .option("--engine-model <name>", "model name to ask the engine for, whatever the harness says")
     .option("--controller <host:port>", "gRPC address of the controller")
     .option("--capture-file <path>", "write records there as JSON lines; needs no controller")
+    .option("--capture-text", "write the text of requests and answers too, secrets redacted")
     .option("--rollout-id <id>", "the one rollout that this sidecar is for")
     .option("--spool-dir <path>", "where records wait for the controller")
     .option("--log-level <level>", "trace, debug, info, warn, error or silent")
@@ -66,6 +68,7 @@ async function run(flags: SidecarFlags): Promise<void> {
       "engines.model": flags.engineModel,
       "controller.address": flags.controller,
       captureFile: flags.captureFile,
+      captureText: flags.captureText,
       "binding.rolloutId": flags.rolloutId,
       "spool.dir": flags.spoolDir,
       logLevel: flags.logLevel,

@@ -7,12 +7,14 @@ type Json = Record<string, unknown>;
 /**
  * Parses one line of a calls file. Numbers keep their double precision. A logprob that is `null`
  * or, as Python writes it, `NaN` or `Infinity`, is read as not a number, which makes the call
- * incomplete; ids that are not integers are an error of the file.
+ * incomplete; ids that are not integers are an error of the file. Undefined for a line that says by
+ * its `type` that it is no call: the sidecar's file has events too.
  *
  * @throws OutriggerError `calls-line-invalid`, naming the line and the field.
  */
-export function parseCallLine(text: string, line: number): CapturedCall {
+export function parseCallLine(text: string, line: number): CapturedCall | undefined {
   const json = parseObject(text, line);
+  if (json.type !== undefined && json.type !== "call") return undefined;
   const fail = (problem: string): never => {
     throw invalidLine(line, problem);
   };

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { assembleAttempt } from "../assembly/assemble-attempt.ts";
+import type { CapturedCall } from "../assembly/captured-call.ts";
 import { encodeSample } from "./encode-sample.ts";
 import { parseCallLine } from "./parse-call-line.ts";
 
@@ -22,8 +23,8 @@ const json = {
   usage: { promptTokens: 2, completionTokens: 2 },
 };
 
-function parse(fields: object = {}): ReturnType<typeof parseCallLine> {
-  return parseCallLine(JSON.stringify({ ...json, ...fields }), 12);
+function parse(fields: object = {}): CapturedCall {
+  return parseCallLine(JSON.stringify({ ...json, ...fields }), 12) as CapturedCall;
 }
 
 describe("parseCallLine", () => {
@@ -44,6 +45,13 @@ describe("parseCallLine", () => {
     expect(parse(absent)).toEqual(parse());
   });
 
+  it("passes over lines that are no calls by their type", () => {
+    expect(parse({ type: "call" })).toEqual(parse());
+    for (const type of ["event", "request"]) {
+      expect(parseCallLine(JSON.stringify({ type }), 1)).toBeUndefined();
+    }
+  });
+
   it("keeps missing ids, logprobs and usage as null", () => {
     const missing = { promptIds: null, responseIds: null, logprobs: null, usage: null };
     expect(parse({ ...missing, finishReason: null })).toMatchObject({
@@ -55,7 +63,7 @@ describe("parseCallLine", () => {
   it("reads null and Python's bare NaN in logprobs as not a number, also beside odd strings", () => {
     expect(parse({ logprobs: [null, -1] }).logprobs).toEqual(Float64Array.of(Number.NaN, -1));
     const text = JSON.stringify({ ...json, callId: 'NaN "-Infinity' }).replace("-2.5", "-Infinity");
-    const call = parseCallLine(text.replace("-0.1", "NaN"), 1);
+    const call = parseCallLine(text.replace("-0.1", "NaN"), 1) as CapturedCall;
     expect(call.callId).toBe('NaN "-Infinity');
     expect(call.logprobs).toEqual(Float64Array.of(Number.NaN, Number.NaN));
   });

@@ -1,6 +1,7 @@
 import { closeSync, openSync, writeSync } from "node:fs";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import type { Logger } from "../../runtime/log.ts";
+import { createRedactor } from "../redaction/redactor.ts";
 import type { FinishedCall } from "./finished-call.ts";
 import type { RecordSink, SidecarEvent } from "./record-sink.ts";
 
@@ -21,10 +22,10 @@ export function openJsonlSink(path: string, log: Logger): RecordSink {
   }
   let isHealthy = true;
   let isOpen = true;
-  const append = (value: unknown): boolean => {
+  const append = (...lines: readonly unknown[]): boolean => {
     if (!isOpen) return false;
     try {
-      writeSync(file, `${JSON.stringify(value)}\n`);
+      writeSync(file, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
       isHealthy = true;
       return true;
     } catch (error) {
@@ -34,7 +35,7 @@ export function openJsonlSink(path: string, log: Logger): RecordSink {
     }
   };
   return {
-    record: (call) => append(callLine(call)),
+    record: (call) => append(...callLines(call)),
     event: (event: SidecarEvent) => append({ type: "event", ...event }),
     isUnderPressure: false,
     get isHealthy() {
@@ -47,23 +48,40 @@ export function openJsonlSink(path: string, log: Logger): RecordSink {
   };
 }
 
-/** `logprobs` keep their float32 values; NaN becomes null. */
-export function callLine(call: FinishedCall): unknown {
-  const { requestText, responseText, promptIds, choices, ...rest } = call;
-  return {
-    type: "call",
+/**
+ * One line per choice, as `outrigger assemble` reads it, with what else is known of the request
+ * beside; a request without any choice is a line of the type `request`. A logprob keeps its
+ * float32 value; NaN becomes null. Text is redacted by the built-in rules.
+ */
+export function callLines(call: FinishedCall): Record<string, unknown>[] {
+  const { requestText, responseText, promptIds, choices, timing, policyVersion, ...rest } = call;
+  const { retryOf, replayOf, sideCallClass, usage } = call;
+  const request = {
     ...rest,
+    policyVersion,
+    startedAt: timing.receivedAtMs,
+    finishedAt: timing.finishedAtMs,
+    timing,
+    usage: usage && { promptTokens: usage.promptTokens, completionTokens: usage.completionTokens },
+    ...(sideCallClass !== undefined && { sideCall: true }),
+    ...((replayOf ?? retryOf) !== undefined && { retryOf: replayOf ?? retryOf }),
+    ...(requestText !== undefined && { requestText: redacted(requestText) }),
+    ...(responseText !== undefined && { responseText: redacted(responseText) }),
     promptIds: promptIds === null ? null : [...promptIds],
-    choices: choices.map((choice) => ({
-      ...choice,
-      responseIds: choice.responseIds === null ? null : [...choice.responseIds],
-      logprobs: choice.logprobs === null ? null : [...choice.logprobs],
-    })),
-    ...(requestText === undefined ? {} : { requestText: utf8(requestText) }),
-    ...(responseText === undefined ? {} : { responseText: utf8(responseText) }),
   };
+  if (choices.length === 0) return [{ type: "request", ...request }];
+  return choices.map(({ index, responseIds, logprobs, ...choice }) => ({
+    type: "call",
+    ...request,
+    ...choice,
+    choiceIndex: index,
+    responseIds: responseIds === null ? null : [...responseIds],
+    logprobs: logprobs === null ? null : [...logprobs],
+  }));
 }
 
-function utf8(bytes: Uint8Array): string {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8");
+const redactor = createRedactor();
+
+function redacted(bytes: Uint8Array): string {
+  return Buffer.from(redactor.redactBytes(bytes)).toString("utf8");
 }
