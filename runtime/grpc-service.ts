@@ -11,6 +11,9 @@ export const grpcChannelOptions = {
   "grpc.keepalive_time_ms": 20_000,
   "grpc.keepalive_timeout_ms": 10_000,
   "grpc.keepalive_permit_without_calls": 1,
+  // grpc-js would send even calls to loopback through the proxy that http_proxy names. A way to a
+  // controller or backend through an HTTP proxy is nothing that is promised here.
+  "grpc.enable_http_proxy": 0,
 } satisfies ClientOptions;
 
 const serializer =
