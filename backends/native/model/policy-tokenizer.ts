@@ -1,13 +1,20 @@
 import { join } from "node:path";
 import { Tokenizer } from "@huggingface/tokenizers";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
+import { maxUnitsPerToken } from "./max-units-per-token.ts";
 import { missingModelFile, parseJsonFile, readOptionalFile } from "./model-files.ts";
 
 /** What the policy server needs of a tokenizer: exact ids in, exact bytes out. */
 export interface PolicyTokenizer {
   /** Number of ids that the tokenizer knows; 1 + the highest. */
   readonly idCount: number;
+  /** Blocks for seconds per megabyte of text: see `maxUnitsPerToken`. */
   encode(text: string, addSpecialTokens: boolean): Int32Array;
+  /**
+   * No token stands for more UTF-16 units of text than this, so that a text too long for a context
+   * is known without encoding it. Infinity where the tokenizer has no such bound.
+   */
+  readonly maxUnitsPerToken: number;
   /**
    * The bytes that an id stands for, which may be part of a UTF-8 character. Empty for ids that no
    * token has (a padded vocabulary).
@@ -75,6 +82,7 @@ export function openPolicyTokenizer(
   };
   return {
     idCount,
+    maxUnitsPerToken: maxUnitsPerToken(tokenizerJson, vocab.keys()),
     encode: (text, addSpecialTokens) =>
       text === ""
         ? new Int32Array(0)

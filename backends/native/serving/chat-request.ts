@@ -38,7 +38,14 @@ const chatSchema = z.looseObject({
   messages: z.array(messageSchema).min(1),
   max_tokens: z.int().min(1).nullish(),
   max_completion_tokens: z.int().min(1).nullish(),
-  tools: z.array(z.looseObject({ type: z.string() })).nullish(),
+  tools: z
+    .array(
+      z.looseObject({
+        type: z.literal("function", { error: 'only tools of type "function" are supported' }),
+        function: z.looseObject({ name: z.string().min(1) }),
+      }),
+    )
+    .nullish(),
   tool_choice: z.unknown().optional(),
   logprobs: z.boolean().nullish(),
   top_logprobs: z.int().min(0).max(20).nullish(),

@@ -51,3 +51,9 @@ export function contextOverflow(
       : `This model's maximum context length is ${maxLength} tokens. However, you requested ${promptTokens + maxTokens} tokens (${promptTokens} in the messages, ${maxTokens} in the completion). Please reduce the length of the messages or completion.`;
   return new OutriggerError("context-overflow", message, { origin: "harness" });
 }
+
+/** The same for a text that is too long whatever its tokens are. */
+export function textOverflow(maxLength: number, leastTokens: number): OutriggerError {
+  const message = `This model's maximum context length is ${maxLength} tokens. However, your request has at least ${leastTokens} input tokens. Please reduce the length of the input messages.`;
+  return new OutriggerError("context-overflow", message, { origin: "harness" });
+}

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
 
 /** A 200,000-token prompt as text is about 1 MB, as an id array about 2. */
-const maxBodyBytes = 64 * 1024 * 1024;
+const maxBodyBytes = 16 * 1024 * 1024;
 
 export type Handler = (exchange: Exchange) => Promise<void> | void;
 

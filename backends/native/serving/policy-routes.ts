@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { setImmediate } from "node:timers/promises";
 import { z } from "zod";
 import { OutriggerError } from "../../../core/outrigger-error.ts";
 import type { PolicyModel } from "../model/load-model.ts";
@@ -6,7 +7,7 @@ import { type ChatRequest, parseChatRequest } from "./chat-request.ts";
 import { chatCompletion, createChatChunks } from "./chat-response.ts";
 import { parseCompletionRequest } from "./completion-request.ts";
 import { createCompletionChunks, textCompletion } from "./completion-response.ts";
-import { badRequest } from "./error-response.ts";
+import { badRequest, textOverflow } from "./error-response.ts";
 import { parseBody } from "./generation-fields.ts";
 import {
   type Exchange,
@@ -31,7 +32,7 @@ export interface PolicyRoutesOptions {
 
 /** The handlers by method and path. */
 export function policyRoutes(options: PolicyRoutesOptions): ReadonlyMap<string, Handler> {
-  const { engine, model, modelName } = options;
+  const { engine, modelName } = options;
   const now = options.now ?? Date.now;
   const newId = options.newId ?? (() => randomUUID().replaceAll("-", ""));
   const startedAt = Math.floor(now() / 1000);
@@ -57,7 +58,7 @@ export function policyRoutes(options: PolicyRoutesOptions): ReadonlyMap<string, 
     [
       "POST /tokenize",
       async ({ request, response }) => {
-        const tokens = tokenize(model, await readBody(request));
+        const tokens = tokenize(options, await readBody(request));
         const json = { count: tokens.length, max_model_len: engine.maxLength, tokens };
         sendJson(response, 200, json);
       },
@@ -65,7 +66,22 @@ export function policyRoutes(options: PolicyRoutesOptions): ReadonlyMap<string, 
   ]);
 }
 
-function renderPrompt(model: PolicyModel, request: ChatRequest): Int32Array {
+/**
+ * Encodes a text that may fit in the context; refuses one that cannot before it is encoded, which
+ * would keep everybody else waiting.
+ */
+function encode(
+  { engine: { maxLength }, model: { tokenizer } }: PolicyRoutesOptions,
+  text: string,
+  addSpecialTokens: boolean,
+): Int32Array {
+  const leastTokens = Math.ceil(text.length / tokenizer.maxUnitsPerToken);
+  if (leastTokens > maxLength) throw textOverflow(maxLength, leastTokens);
+  return tokenizer.encode(text, addSpecialTokens);
+}
+
+function renderPrompt(options: PolicyRoutesOptions, request: ChatRequest): Int32Array {
+  const { model } = options;
   if (model.chatTemplate === undefined) {
     throw badRequest("this model has no chat template; use /v1/completions");
   }
@@ -76,17 +92,18 @@ function renderPrompt(model: PolicyModel, request: ChatRequest): Int32Array {
     extra: request.templateVariables,
   });
   // The template writes the special tokens itself.
-  return model.tokenizer.encode(text, false);
+  return encode(options, text, false);
 }
 
 async function chat(
-  { engine, model }: PolicyRoutesOptions,
+  options: PolicyRoutesOptions,
   { request: http, response, signal }: Exchange,
   head: ResponseHead,
   newId: () => string,
 ): Promise<void> {
+  const { engine, model } = options;
   const request = parseChatRequest(await readBody(http));
-  const promptIds = renderPrompt(model, request);
+  const promptIds = renderPrompt(options, request);
   const plan = planChoices(engine, model, promptIds, request, {
     topLogprobs: request.topLogprobs,
     parsesToolCalls: request.tools.length > 0,
@@ -116,14 +133,20 @@ async function chat(
 }
 
 async function completions(
-  { engine, model }: PolicyRoutesOptions,
+  options: PolicyRoutesOptions,
   { request: http, response, signal }: Exchange,
   head: ResponseHead,
 ): Promise<void> {
+  const { engine, model } = options;
   const request = parseCompletionRequest(await readBody(http));
-  const prompts = request.prompts.map((prompt) =>
-    typeof prompt === "string" ? model.tokenizer.encode(prompt, true) : Int32Array.from(prompt),
-  );
+  const prompts: Int32Array[] = [];
+  for (const prompt of request.prompts) {
+    // Others have their turn between the prompts of a long list.
+    if (prompts.length > 0) await setImmediate();
+    prompts.push(
+      typeof prompt === "string" ? encode(options, prompt, true) : Int32Array.from(prompt),
+    );
+  }
   const plans = prompts.map((promptIds) =>
     planChoices(engine, model, promptIds, request, {
       topLogprobs: request.logprobs ?? 0,
@@ -155,11 +178,13 @@ const tokenizeSchema = z.looseObject({
   add_special_tokens: z.boolean().default(true),
 });
 
-function tokenize(model: PolicyModel, bytes: Uint8Array): number[] {
+function tokenize(options: PolicyRoutesOptions, bytes: Uint8Array): number[] {
   const body = parseBody(tokenizeSchema, bytes);
-  if (body.messages !== undefined) return Array.from(renderPrompt(model, parseChatRequest(bytes)));
+  if (body.messages !== undefined) {
+    return Array.from(renderPrompt(options, parseChatRequest(bytes)));
+  }
   if (body.prompt === undefined) throw badRequest("either prompt or messages is required");
-  return Array.from(model.tokenizer.encode(body.prompt, body.add_special_tokens));
+  return Array.from(encode(options, body.prompt, body.add_special_tokens));
 }
 
 /** Before the first byte, so that it is a status and not an event in the stream. */

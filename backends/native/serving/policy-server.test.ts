@@ -265,6 +265,14 @@ describe("policy server", () => {
       400,
       /maximum context length is 512 tokens/,
     ],
+    [
+      "a prompt that is over the context before it is tokenised",
+      { messages: [{ role: "user", content: "x".repeat(8_000_000) }] },
+      400,
+      /maximum context length is 512 tokens.*at least \d+ input tokens/,
+    ],
+    ["a tool without a function", { tools: [{ type: "function" }] }, 400, /tools\.0\.function/],
+    ["a tool that is no function", { tools: [{ type: "web" }] }, 400, /tools\.0\.type: only/],
     ["a field of the wrong type", { temperature: "hot" }, 400, /temperature/],
     ["a penalty", { frequency_penalty: 0.5 }, 400, /frequency_penalty.*not supported/],
     ["a forced tool", { tools, tool_choice: "required" }, 400, /tool_choice/],
@@ -298,6 +306,8 @@ describe("policy server", () => {
         headers: { authorization },
       }),
     ).toBe(400);
+    const huge = { method: "POST", body: " ".repeat((16 << 20) + 1), headers: { authorization } };
+    expect(await status("/v1/chat/completions", huge)).toBe(413);
     expect(await status("/v1/embeddings", { method: "POST", headers: { authorization } })).toBe(
       404,
     );
