@@ -15,12 +15,18 @@ afterAll(async () => {
 
 /** Answers what the task says; works for one line and for many. */
 const source = `
+import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 for await (const line of createInterface({ input: process.stdin })) {
   const { id, task } = JSON.parse(line);
   if (task.do === "crash") { console.error("no such answer"); process.exit(4); }
   if (task.do === "hang") await new Promise(() => setInterval(() => {}, 1000));
-  if (task.do === "babble") console.log("hello");
+  if (task.do === "leave") {
+    const script = "setTimeout(() => {}, 60_000)";
+    const child = spawn(process.execPath, ["-e", script], { detached: true, stdio: "inherit" });
+    child.unref();
+    console.log(JSON.stringify({ id, reward: 1, info: { pid: child.pid } }));
+  } else if (task.do === "babble") console.log("hello");
   else console.log(JSON.stringify({ id, reward: task.reward, info: { pid: process.pid } }));
 }
 `;
@@ -78,6 +84,14 @@ describe.each(["process", "persistent"] as const)("a verifier in mode %s", (mode
   it("that hangs is ended", async () => {
     const grade = await verifier(mode, 300).grade(request({ do: "hang" }), signal);
     expect(grade).toMatchObject({ kind: "failed", detail: "verifier-timed-out" });
+  });
+
+  it("that leaves a child in a session of its own has graded, and can be closed", async () => {
+    const grader = verifier(mode);
+    const grade = await grader.grade(request({ do: "leave" }), signal);
+    expect(grade).toMatchObject({ kind: "reward", reward: 1 });
+    await grader.close();
+    process.kill((grade as unknown as { info: { pid: number } }).info.pid, "SIGKILL");
   });
 
   it("that babbles has not graded", async () => {

@@ -1,6 +1,7 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
+import { endOutputAfterExit } from "../runners/end-output-after-exit.ts";
 import { signalGroup } from "../runners/process-identity.ts";
 import { type Grade, type GradeRequest, parseGrade } from "./grade.ts";
 import type { VerifierSpec } from "./verify-in-process.ts";
@@ -84,6 +85,7 @@ export class PersistentVerifier {
       detached: true,
       stdio: ["pipe", "pipe", "pipe"],
     });
+    endOutputAfterExit(child);
     let errors = "";
     child.stdin.on("error", () => undefined);
     child.stderr.setEncoding("utf8").on("data", (text: string) => {

@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { endOutputAfterExit } from "../runners/end-output-after-exit.ts";
 import { signalGroup } from "../runners/process-identity.ts";
 import { type Grade, type GradeRequest, parseGrade } from "./grade.ts";
 
@@ -28,6 +29,7 @@ export function verifyInProcess(
       detached: true,
       stdio: ["pipe", "pipe", "pipe"],
     });
+    endOutputAfterExit(child);
     let output = "";
     let errors = "";
     let stopped: "verifier-timed-out" | "cancelled" | undefined;

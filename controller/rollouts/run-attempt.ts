@@ -7,6 +7,7 @@ import type { Task } from "../experiment/read-tasks.ts";
 import type { Grade } from "../grading/grade.ts";
 import { type Grader, gradeFromEvents } from "../grading/grader.ts";
 import {
+  attemptMarks,
   buildHarnessEnvironment,
   type HarnessEndpoints,
   visibleTask,
@@ -146,6 +147,7 @@ async function runHarness(
       timeoutMs: context.custom?.timeoutMs(rollout) ?? harness.timeoutMs,
       cwd: harness.cwd ?? places.workspace,
       environment,
+      marks: attemptMarks,
       outputFile: places.outputFile,
     },
     places.signal,

@@ -31,6 +31,10 @@ export const plainVariables = [
 
 /** Marks every process of a run, so that a later controller finds what an earlier one left. */
 export const runIdVariable = "OUTRIGGER_RUN_ID";
+const attemptIdVariable = "OUTRIGGER_ATTEMPT_ID";
+
+/** Mark the processes of one attempt: ids of attempts are unique only within their run. */
+export const attemptMarks = [runIdVariable, attemptIdVariable] as const;
 
 /**
  * The whole environment of one attempt: a few plain variables, what the experiment says, and what
@@ -65,7 +69,7 @@ export function buildHarnessEnvironment(
   set(variables.model, endpoints.model);
   environment[runIdVariable] = identity.runId;
   environment["OUTRIGGER_ROLLOUT_ID"] = identity.rolloutId;
-  environment["OUTRIGGER_ATTEMPT_ID"] = identity.attemptId;
+  environment[attemptIdVariable] = identity.attemptId;
   return environment;
 }
 

@@ -25,7 +25,7 @@ export async function killLeftovers(
     if (killGroup(identity, "SIGKILL")) identities.set(identity.pid, identity);
     else if (killOne(identity)) identities.set(identity.pid, identity);
   }
-  for (const pid of findByEnvironment(runIdVariable, runId)) {
+  for (const pid of findByEnvironment({ [runIdVariable]: runId })) {
     const identity = identifyProcess(pid);
     if (identity !== undefined && killOne(identity)) identities.set(pid, identity);
   }

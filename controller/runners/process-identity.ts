@@ -27,8 +27,13 @@ export function killGroup(identity: ProcessIdentity, signal: NodeJS.Signals): bo
 
 /** Sends a signal to a whole process group; false when it is gone. */
 export function signalGroup(groupId: number, signal: NodeJS.Signals): boolean {
+  return signalOne(-groupId, signal);
+}
+
+/** Sends a signal to one process; false when it is gone. */
+export function signalOne(pid: number, signal: NodeJS.Signals): boolean {
   try {
-    process.kill(-groupId, signal);
+    process.kill(pid, signal);
     return true;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ESRCH") return false;
@@ -37,15 +42,18 @@ export function signalGroup(groupId: number, signal: NodeJS.Signals): boolean {
 }
 
 /**
- * Pids of other processes whose environment has exactly this `NAME=value`: what an earlier
- * controller started and could not note down before it was killed. Linux only; elsewhere none.
+ * Pids of other processes whose environment has all of these exactly: what nobody could note down,
+ * or what has left its process group. Linux only; elsewhere none.
  */
-export function findByEnvironment(name: string, value: string): readonly number[] {
+export function findByEnvironment(wanted: Readonly<Record<string, string>>): readonly number[] {
   if (process.platform !== "linux") return [];
-  const wanted = `\0${name}=${value}\0`;
+  const entries = Object.entries(wanted).map(([name, value]) => `\0${name}=${value}\0`);
   return readdirSync("/proc")
     .filter((entry) => /^\d+$/.test(entry) && Number(entry) !== process.pid)
-    .filter((entry) => readText(`/proc/${entry}/environ`, "\0")?.includes(wanted) === true)
+    .filter((entry) => {
+      const environment = readText(`/proc/${entry}/environ`, "\0");
+      return environment !== undefined && entries.every((text) => environment.includes(text));
+    })
     .map(Number);
 }
 

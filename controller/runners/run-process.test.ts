@@ -37,7 +37,7 @@ function start(script: string, over: Partial<ProcessSpec> = {}) {
     started,
     abort: () => controller.abort(),
     output: () => readFileSync(outputFile, "utf8"),
-    leftovers: () => findByEnvironment("OUTRIGGER_TEST_MARK", mark),
+    leftovers: () => findByEnvironment({ OUTRIGGER_TEST_MARK: mark }),
   };
 }
 
@@ -80,6 +80,31 @@ describe("runProcess", () => {
     const run = start("setInterval(() => {}, 1000)");
     process.kill((await run.started).pid, "SIGKILL");
     expect(await run.end).toEqual({ kind: "killed", signal: "SIGKILL" });
+  });
+
+  const leaves = (environment: string): string =>
+    `const child = require("node:child_process").spawn(
+       process.execPath, ["-e", "setInterval(() => {}, 1000)"],
+       { detached: true, stdio: "inherit", env: ${environment} });
+     child.unref();
+     console.log(child.pid);`;
+
+  it.runIf(process.platform === "linux")(
+    "ends a child that was left in a session of its own",
+    async () => {
+      const run = start(leaves("process.env"), { marks: ["OUTRIGGER_TEST_MARK"] });
+      expect(await run.end).toEqual({ kind: "exited", exitCode: 0 });
+      const left = (): unknown => identifyProcess(Number(run.output()));
+      await expect.poll(left, { timeout: 10_000 }).toBeUndefined();
+    },
+  );
+
+  it("does not wait for output that a child which hid itself holds open", async () => {
+    const run = start(leaves("{}"), { marks: ["OUTRIGGER_TEST_MARK"] });
+    expect(await run.end).toEqual({ kind: "exited", exitCode: 0 });
+    const hidden = Number(run.output());
+    expect(identifyProcess(hidden)).toBeDefined();
+    process.kill(hidden, "SIGKILL");
   });
 
   it("says why a program cannot be started", async () => {

@@ -2,13 +2,24 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createWriteStream } from "node:fs";
 import type { Readable } from "node:stream";
 import { finished } from "node:stream/promises";
-import { identifyProcess, type ProcessIdentity, signalGroup } from "./process-identity.ts";
+import { endOutputAfterExit } from "./end-output-after-exit.ts";
+import {
+  findByEnvironment,
+  identifyProcess,
+  type ProcessIdentity,
+  signalGroup,
+  signalOne,
+} from "./process-identity.ts";
+
+const killRounds = 3;
 
 export interface ProcessSpec {
   readonly command: readonly string[];
   readonly cwd: string;
   /** The whole environment; nothing is inherited. */
   readonly environment: Readonly<Record<string, string>>;
+  /** Names in `environment` whose values together only this program and what it starts have. */
+  readonly marks?: readonly string[];
   /** Where standard output and standard error go, together. */
   readonly outputFile: string;
   readonly maxOutputBytes: number;
@@ -26,8 +37,10 @@ export type ProcessEnd =
   | { readonly kind: "not-started"; readonly message: string };
 
 /**
- * Runs one program as the leader of its own process group, so that what it started ends with it.
- * Output beyond `maxOutputBytes` is read and thrown away, with a line that says so.
+ * Runs one program as the leader of its own process group, so that what it started ends with it; on
+ * Linux also what left the group but still carries the marks. Output beyond `maxOutputBytes` is
+ * read and thrown away, with a line that says so; output that something else still holds open is
+ * waited for a second, no longer.
  *
  * @param signal aborting it ends the group: SIGTERM, then SIGKILL
  */
@@ -53,13 +66,26 @@ export async function runProcess(
     child.once("error", (error) => resolve({ kind: "not-started", message: error.message }));
   });
   if (child.pid === undefined) return failure;
+  endOutputAfterExit(child);
   onStarted(identifyProcess(child.pid) ?? { pid: child.pid, startTime: "" });
   const output = writeBounded([child.stdout, child.stderr], spec.outputFile, spec.maxOutputBytes);
   const end = await Promise.race([failure, superviseEnd(child, child.pid, spec, signal)]);
-  // Whatever the leader left behind goes too; only then do the pipes surely close.
+  // Whatever the leader left behind goes too.
   signalGroup(child.pid, "SIGKILL");
+  killMarked(spec);
   await output;
   return end;
+}
+
+/** Looked for again while something is found: it may have been starting another one. */
+function killMarked({ environment, marks = [] }: ProcessSpec): void {
+  if (marks.length === 0) return;
+  const wanted = Object.fromEntries(marks.map((name) => [name, environment[name] ?? ""]));
+  for (let round = 0; round < killRounds; round += 1) {
+    const found = findByEnvironment(wanted);
+    for (const pid of found) signalOne(pid, "SIGKILL");
+    if (found.length === 0) return;
+  }
 }
 
 function superviseEnd(

@@ -227,7 +227,7 @@ describe("what goes wrong in an attempt is a typed outcome", () => {
     expect(ended.output).toContain("limits-exceeded");
     expect(ended.output).toContain("limits.maxNeverCalledFraction");
     const { runId } = JSON.parse(readFileSync(join(out, "run.json"), "utf8")) as { runId: string };
-    expect(findByEnvironment("OUTRIGGER_RUN_ID", runId)).toEqual([]);
+    expect(findByEnvironment({ OUTRIGGER_RUN_ID: runId })).toEqual([]);
     const result = JSON.parse(readFileSync(join(out, "result.json"), "utf8")) as {
       state: string;
       error: { reason: string };

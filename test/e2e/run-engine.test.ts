@@ -119,7 +119,7 @@ describe("a run whose engine cannot be trained with says so before it trains", (
       error: { reason: "engine-unusable" },
       steps: 0,
     });
-    expect(findByEnvironment("OUTRIGGER_RUN_ID", directory.identity.runId)).toEqual([]);
+    expect(findByEnvironment({ OUTRIGGER_RUN_ID: directory.identity.runId })).toEqual([]);
     directory.release();
     await engine.close();
   });

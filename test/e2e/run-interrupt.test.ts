@@ -86,7 +86,7 @@ function resultOf(out: string): Result {
 
 function leftovers(out: string): readonly number[] {
   const { runId } = JSON.parse(readFileSync(join(out, "run.json"), "utf8")) as { runId: string };
-  return findByEnvironment("OUTRIGGER_RUN_ID", runId);
+  return findByEnvironment({ OUTRIGGER_RUN_ID: runId });
 }
 
 async function openAttempts(out: string): Promise<number> {

@@ -112,7 +112,7 @@ class RunUnderFire {
     const runId = this.#read<{ readonly runId: string }>("run.json")?.runId;
     if (runId === undefined) return [];
     const ours = new Set(Object.values(children).map(({ pid }) => pid));
-    return findByEnvironment("OUTRIGGER_RUN_ID", runId).filter((pid) => !ours.has(pid));
+    return findByEnvironment({ OUTRIGGER_RUN_ID: runId }).filter((pid) => !ours.has(pid));
   }
 
   /** Request ids that are durable now: what a sidecar has had acknowledged is among them. */

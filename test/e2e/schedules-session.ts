@@ -167,7 +167,7 @@ export class ScheduleSession {
     for (const victim of ["sidecar", "backend"] as const) kill(this.#pidOf(victim));
     const identity = readJson(join(this.directory, "run.json")) as { runId?: string } | undefined;
     if (identity?.runId === undefined) return;
-    for (const pid of findByEnvironment("OUTRIGGER_RUN_ID", identity.runId)) kill(pid);
+    for (const pid of findByEnvironment({ OUTRIGGER_RUN_ID: identity.runId })) kill(pid);
   }
 
   #pidOf(victim: Exclude<Victim, "controller">): number | undefined {
