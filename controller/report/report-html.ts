@@ -1,4 +1,5 @@
 import type { Sample } from "../../core/sample.ts";
+import type { Experiment } from "../experiment/load-experiment.ts";
 import type { StepMetrics } from "../scheduler/step-metrics.ts";
 import type { StoredRollout } from "../store/rollout-store.ts";
 import type { RunResult } from "./build-result.ts";
@@ -40,6 +41,7 @@ export function reportHtml(input: ReportInput): string {
 <style>${style}</style></head><body>
 <h1>${escape(result.name)}</h1>
 <p>Run ${escape(result.runId)} · seed ${result.seed} · ${escape(result.compute)} · ${escape(result.state)}</p>
+<p>${escape(settingsLine(input.configText))}</p>
 ${cards(result)}
 <h2>Curves</h2><div class="charts">${input.charts.join("")}</div>
 <h2>Steps</h2><div class="scroll">${stepTable(input.steps)}</div>
@@ -50,6 +52,21 @@ ${input.samples.map(sampleRow).join("") || "<p>None.</p>"}
 <h2>Experiment</h2><pre>${escape(input.configText)}</pre>
 </body></html>
 `;
+}
+
+/** What one compares runs by; everything else is at the end of the page. */
+function settingsLine(configText: string): string {
+  const { backend, schedule, algorithm } = JSON.parse(configText) as Pick<
+    Experiment,
+    "backend" | "schedule" | "algorithm"
+  >;
+  return [
+    `${backend.kind} backend`,
+    ...("model" in backend ? [`model ${backend.model}`] : []),
+    `${schedule.kind}, ${schedule.steps} steps of ${schedule.groupsPerStep} x ${schedule.groupSize} rollouts`,
+    `${algorithm.advantages.estimator}, ${algorithm.weighting.kind}, ${algorithm.loss.kind}`,
+    `learning rate ${algorithm.learningRate} (decay: ${algorithm.learningRateSchedule.decay})`,
+  ].join(" · ");
 }
 
 function cards(result: RunResult): string {
@@ -113,7 +130,7 @@ function rolloutTable(rollouts: readonly StoredRollout[]): string {
     ["rollout", "task", "purpose", "state", "end", "attempts", "reward", "note"],
     rollouts.map((r) => [
       r.rolloutId,
-      r.taskId,
+      shortened(JSON.stringify(r.input)),
       r.purpose,
       r.state,
       r.endReason ?? "–",
@@ -135,6 +152,10 @@ function sampleRow({ rolloutId, reward, sample, texts }: SampleView): string {
   });
   const shown = reward === null ? "no reward" : `reward ${reward}`;
   return `<h3>${escape(rolloutId)} · ${shown}</h3><div class="row">${tokens.join("")}</div>`;
+}
+
+function shortened(text: string): string {
+  return text.length > 100 ? `${text.slice(0, 100)}…` : text;
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
