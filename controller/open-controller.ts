@@ -11,7 +11,7 @@ import {
   openTokenVerifier,
   type TokenVerifier,
 } from "../runtime/capability-token.ts";
-import { loadOrCreateTokenKeys } from "../runtime/capability-token-keys.ts";
+import { generateTokenKeys, loadOrCreateTokenKeys } from "../runtime/capability-token-keys.ts";
 import { bindGrpcServer, closeGrpcServer, createGrpcServer } from "../runtime/grpc-server.ts";
 import type { Logger } from "../runtime/log.ts";
 import { createHttpApi, type PolicyControl } from "./api/http-api.ts";
@@ -24,8 +24,12 @@ import type { RolloutStore } from "./store/rollout-store.ts";
 import type { StepStore } from "./store/step-store.ts";
 
 export interface ControllerOptions {
-  /** Holds the database and the token key. */
+  /** Holds the database and, unless it is for one session only, the token key. */
   readonly directory: string;
+  /** Tokens of `session` end with this process, and their key is in no file. Default: `kept`. */
+  readonly tokenKey?: "kept" | "session";
+  /** Lease owner of the attempts that this program runs and grades itself. */
+  readonly ownRunner?: string;
   readonly host: string;
   /** 0 takes any free port. */
   readonly grpcPort: number;
@@ -76,12 +80,14 @@ export async function openController(options: ControllerOptions): Promise<Contro
   const { directory, host, log, now, hooks } = options;
   const stores = await openRunStores(directory);
   const { rollouts, calls } = stores;
-  const keys = loadOrCreateTokenKeys(directory);
+  const keys =
+    options.tokenKey === "session" ? generateTokenKeys() : loadOrCreateTokenKeys(directory);
   const verifier = await openTokenVerifier(keys.publicKeyPem);
   const service = createRolloutService({
     rollouts,
     calls,
     policy: options.failurePolicy,
+    ...(options.ownRunner !== undefined && { ownRunner: options.ownRunner }),
     now,
     ...hooks,
   });

@@ -143,6 +143,8 @@ async function openRunController(options: RunSessionOptions, late: Late): Promis
   };
   const controller: Controller = await openController({
     directory: directory.path,
+    tokenKey: "session",
+    ownRunner: directory.identity.runId,
     host: "127.0.0.1",
     grpcPort: 0,
     httpPort: 0,

@@ -1,11 +1,16 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { defaultFailurePolicy } from "../../core/rollouts/failure-policy.ts";
 import type { Capability } from "../../runtime/capability-token.ts";
 import { openLog } from "../../runtime/log.ts";
-import { type Controller, openController, wideCapability } from "../open-controller.ts";
+import {
+  type Controller,
+  type ControllerOptions,
+  openController,
+  wideCapability,
+} from "../open-controller.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "outrigger-api-"));
 const now = Date.now();
@@ -13,8 +18,8 @@ let controller: Controller;
 let admin = "";
 const queued: number[] = [];
 
-beforeAll(async () => {
-  controller = await openController({
+const open = (over: Partial<ControllerOptions> = {}): Promise<Controller> =>
+  openController({
     directory,
     host: "127.0.0.1",
     grpcPort: 0,
@@ -28,7 +33,11 @@ beforeAll(async () => {
       onChanged: () => undefined,
       status: () => Promise.resolve({ name: "mini" }),
     },
+    ...over,
   });
+
+beforeAll(async () => {
+  controller = await open();
   admin = await controller.sign(wideCapability("admin", now));
 });
 afterAll(async () => {
@@ -100,6 +109,44 @@ describe("the HTTP API", () => {
     }
     const stored = await ask("GET", "/v1/rollouts/r1/attempts/r1.1/events");
     expect(stored.body["events"]).toMatchObject([{ eventType: "note" }]);
+  });
+
+  it("invariant 7: an administrator's token found on disk sets no reward of the run's own attempts", async () => {
+    const run = join(directory, "run");
+    const own = await open({ directory: run, tokenKey: "session", ownRunner: "run-1" });
+    try {
+      const wanted = { mode: "train" as const, purpose: "train", taskId: "t", input: {} };
+      await own.service.create([
+        { ...wanted, rolloutId: "g0-0" },
+        { ...wanted, rolloutId: "g0-1" },
+      ]);
+      const attemptId = await own.service.startAttempt("g0-0", "run-1", 60_000);
+      const token = await own.sign(wideCapability("admin", now));
+      const post = async (path: string, body: unknown, bearer = token): Promise<number> => {
+        const headers = { authorization: `Bearer ${bearer}`, "content-type": "application/json" };
+        const url = `${own.apiUrl}/v1/rollouts/${path}`;
+        return (await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).status;
+      };
+      const attempt = `g0-0/attempts/${attemptId}`;
+      expect(await post(`${attempt}/end`, { reason: "succeeded", reward: 1 })).toBe(409);
+      expect(await post(`${attempt}/reward`, { value: 1 })).toBe(409);
+      expect(await post(`${attempt}/events`, { type: "turn-reward", data: {} })).toBe(409);
+      expect(await post("g0-1/attempts", { owner: "harness" })).toBe(409);
+      const { rollout } = await own.service.show("g0-0");
+      expect(rollout).toMatchObject({ state: "running" });
+      expect(rollout.reward).toBeUndefined();
+      const capability = {
+        rolloutId: "g0-0",
+        attemptId,
+        mode: "train",
+        scopes: ["reward"],
+      } as const;
+      const verifier = await own.sign({ ...capability, expiresAtMs: now + 60_000 });
+      expect(await post(`${attempt}/reward`, { value: 0.5 }, verifier)).toBe(201);
+      expect(existsSync(join(run, "token-key.pem")), "the key is in no file").toBe(false);
+    } finally {
+      await own.close();
+    }
   });
 
   it("a verifier's token rewards its own attempt only", async () => {

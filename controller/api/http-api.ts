@@ -97,6 +97,7 @@ export function createHttpApi(options: HttpApiOptions): Hono {
   );
 
   // A reward comes from a token that only the verifier has; an event from one that the harness may.
+  // An administrator's token lies on disk, where a harness may find it: it rewards nothing here.
   const attemptPath = "/v1/rollouts/:rolloutId/attempts/:attemptId" as const;
   const addEvent = async (
     target: { readonly rolloutId: string; readonly attemptId: string },
@@ -115,19 +116,21 @@ export function createHttpApi(options: HttpApiOptions): Hono {
     });
   api.post(`${attemptPath}/reward`, async (c) => {
     const target = c.req.param();
-    await authorize(c, verifier, ["reward"], target);
+    const { scopes } = await authorize(c, verifier, ["reward"], target);
+    if (scopes.includes("admin")) await service.refuseOwn(target.rolloutId, target.attemptId);
     await addEvent(target, { type: "reward", data: await bodyOf(c.req, rewardBody) });
     return c.json({ status: "ok" }, 201);
   });
   api.post(`${attemptPath}/events`, async (c) => {
     const target = c.req.param();
     const event = await bodyOf(c.req, eventBody);
-    await authorize(
+    const { scopes } = await authorize(
       c,
       verifier,
       event.type === "reward" ? ["reward"] : ["event", "reward"],
       target,
     );
+    if (scopes.includes("admin")) await service.refuseOwn(target.rolloutId, target.attemptId);
     await addEvent(target, event);
     return c.json({ status: "ok" }, 201);
   });
@@ -186,6 +189,7 @@ export function createHttpApi(options: HttpApiOptions): Hono {
   api.post("/v1/rollouts/:rolloutId/attempts", async (c) => {
     const rolloutId = c.req.param("rolloutId");
     const { owner, leaseMs } = await bodyOf(c.req, leaseBody);
+    await service.refuseOwn(rolloutId);
     const attemptId = await service.startAttempt(rolloutId, owner, leaseMs);
     const mode = (await service.get(rolloutId))?.mode ?? "train";
     const token = await options.signCallToken(rolloutId, attemptId, mode);
@@ -195,6 +199,7 @@ export function createHttpApi(options: HttpApiOptions): Hono {
   api.post(`${attemptPath}/end`, async (c) => {
     const { rolloutId, attemptId } = c.req.param();
     const { reason, reward, message } = await bodyOf(c.req, endBody);
+    await service.refuseOwn(rolloutId, attemptId);
     const rollout = await service.endAttempt(rolloutId, attemptId, {
       reason,
       ...(reward !== undefined && { reward }),
@@ -224,7 +229,7 @@ function statusOf(reason: string | undefined): ContentfulStatusCode {
   if (reason === "token-forbidden") return 403;
   if (reason.startsWith("token-")) return 401;
   if (reason.endsWith("-unknown")) return 404;
-  if (reason === "rollout-not-queued" || reason === "policy-busy") return 409;
+  if (["rollout-not-queued", "policy-busy", "attempt-ours"].includes(reason)) return 409;
   return reason === "request-invalid" ? 422 : 500;
 }
 

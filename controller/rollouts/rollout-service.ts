@@ -20,6 +20,8 @@ export interface RolloutServiceOptions {
   readonly rollouts: RolloutStore;
   readonly calls: CallStore;
   readonly policy: FailurePolicy;
+  /** Lease owner of the attempts that this program runs and grades itself; absent: it runs none. */
+  readonly ownRunner?: string;
   readonly now: () => number;
   /** Something became queued. */
   readonly onQueued: () => void;
@@ -40,6 +42,13 @@ export interface RolloutService {
   cancel(rolloutId: string): Promise<StoredRollout>;
   /** An attempt that runs somewhere else; gives its id. */
   startAttempt(rolloutId: string, owner: string, leaseMs: number): Promise<string>;
+  /**
+   * For what comes from outside: whose attempts are run here, theirs are not to be started, ended or
+   * rewarded there.
+   *
+   * @throws OutriggerError `attempt-ours` (user)
+   */
+  refuseOwn(rolloutId: string, attemptId?: string): Promise<void>;
   renewAttempts(owner: string, leaseMs: number): Promise<void>;
   endAttempt(
     rolloutId: string,
@@ -103,6 +112,22 @@ export function createRolloutService(options: RolloutServiceOptions): RolloutSer
       throw new OutriggerError("rollout-not-queued", `rollout ${rolloutId} is ${state}`, {
         origin: "user",
         hint: "Only a queued rollout can be attempted.",
+      });
+    },
+    refuseOwn: async (rolloutId, attemptId) => {
+      const { ownRunner } = options;
+      if (ownRunner === undefined) return;
+      await known(rolloutId);
+      const attempts = await rollouts.attempts(rolloutId);
+      const owner = attempts.find((attempt) => attempt.attemptId === attemptId)?.leaseOwner;
+      if (attemptId !== undefined && owner !== ownRunner) return;
+      const message =
+        attemptId === undefined
+          ? `rollout ${rolloutId} is for this controller's own runner`
+          : `attempt ${attemptId} is run by this controller: its runner ends it, its verifier grades it`;
+      throw new OutriggerError("attempt-ours", message, {
+        origin: "user",
+        hint: "A rollout can be cancelled; attempts from outside need `outrigger controller`.",
       });
     },
     renewAttempts: (owner, leaseMs) => rollouts.renewLeases(owner, now() + leaseMs),
