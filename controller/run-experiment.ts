@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import { checkEngine } from "./check-engine.ts";
+import { keepExperiment } from "./experiment/keep-experiment.ts";
 import type { Controller } from "./open-controller.ts";
 import { openRunSession, type RunSession, type RunSessionOptions } from "./open-run-session.ts";
 import type { RunResult } from "./report/build-result.ts";
@@ -28,6 +29,7 @@ const drainMs = 20_000;
 export async function runExperiment(options: RunExperimentOptions): Promise<RunResult> {
   const { directory, now } = options;
   const startedAtMs = now();
+  keepExperiment(directory.path, options.experiment);
   const children = childNotes(join(directory.path, "children.json"));
   await killLeftovers(directory.identity.runId, children.noted);
   const session = await openRunSession(options, children.note);

@@ -17,6 +17,8 @@ type BackendSettings = ExperimentFile["backend"];
 export interface ServedExperiment extends Omit<ExperimentFile, "failurePolicy" | "backend"> {
   /** Absolute path of the file it was read from. */
   readonly file: string;
+  /** What the file says; `seed` may have been given in its place. */
+  readonly seedOfFile: number;
   readonly failurePolicy: FailurePolicy;
 }
 
@@ -180,6 +182,7 @@ function resolveExperiment(
   const served: ServedExperiment = {
     ...shared,
     file,
+    seedOfFile: data.seed,
     seed: overrides.seed ?? data.seed,
     tasks: {
       ...data.tasks,

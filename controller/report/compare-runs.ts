@@ -54,8 +54,10 @@ export function compareRuns(runs: readonly RecordedRun[]): RunComparison {
       fact("seconds in all", ({ result }) => result.wallSeconds),
       fact("compute", ({ result }) => result.compute),
     ],
-    // Where the experiment's file lay says nothing about the run.
-    settings: differingSettings(runs.map(({ settings: { file: _file, ...rest } }) => rest)),
+    // Where the experiment's file lay, and a seed that was overridden, say nothing about the run.
+    settings: differingSettings(
+      runs.map(({ settings: { file: _file, seedOfFile: _seed, ...rest } }) => rest),
+    ),
     rewardCurves: runs.map(({ steps }) => points(steps, (s) => s.reward?.mean)),
     passCurves: runs.map(({ result }) => result.evaluations.map((e) => [e.step, e.passAt1])),
     gradNormCurves: runs.map(({ steps }) =>

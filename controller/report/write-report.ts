@@ -17,11 +17,10 @@ export interface ReportFacts {
   readonly configText: string;
 }
 
-/** Writes `result.json`, `experiment.json` (as it ran), `reward-curve.svg` and `report.html` into the run's directory. */
+/** Writes `result.json`, `reward-curve.svg` and `report.html` into the run's directory. */
 export async function writeReport(directory: string, facts: ReportFacts): Promise<void> {
   const { result, steps } = facts;
   writeAtomically(join(directory, "result.json"), `${JSON.stringify(result, null, 2)}\n`);
-  writeAtomically(join(directory, "experiment.json"), `${facts.configText}\n`);
   // The chart library costs a third of a second to load; a run pays for it only here.
   const { drawChart } = await import("./draw-chart.ts");
   const charts = chartSpecs(result, steps).map(drawChart);
