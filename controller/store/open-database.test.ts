@@ -1,7 +1,9 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { type Kysely, type Migration, sql } from "kysely";
 import { afterAll, expect, it } from "vitest";
+import { openDatabase } from "./open-database.ts";
 import { openRunStores } from "./open-run-stores.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "outrigger-open-database-"));
@@ -13,4 +15,30 @@ it("who looks at a run while its tables are being made harms neither", async () 
     expect(await stores.rollouts.list({})).toEqual([]);
     await stores.close();
   }
+});
+
+it("a migration that fails half way leaves nothing, and the next open works", async () => {
+  const path = join(directory, "half", "run.db");
+  const create = async (db: Kysely<unknown>, table: string): Promise<void> =>
+    db.schema.createTable(table).addColumn("id", "integer").execute();
+  const first: Migration = { up: (db) => create(db as Kysely<unknown>, "one") };
+  const failing: Migration = {
+    up: async (db) => {
+      await create(db as Kysely<unknown>, "two");
+      throw new Error("the disk is full");
+    },
+  };
+  await expect(
+    openDatabase({ path, migrations: { "001-one": first, "002-two": failing } }),
+  ).rejects.toThrow("the disk is full");
+  const second: Migration = { up: (db) => create(db as Kysely<unknown>, "two") };
+  const database = await openDatabase({
+    path,
+    migrations: { "001-one": first, "002-two": second },
+  });
+  const { rows } = await sql`select name from sqlite_master where name in ('one', 'two')`.execute(
+    database,
+  );
+  expect(rows).toHaveLength(2);
+  await database.destroy();
 });

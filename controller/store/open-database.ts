@@ -6,6 +6,7 @@ import {
   type SqliteDatabase as KyselySqlite,
   type Migration,
   Migrator,
+  SqliteAdapter,
   SqliteDialect,
 } from "kysely";
 import { OutriggerError } from "../../core/outrigger-error.ts";
@@ -38,7 +39,7 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
   const { path, durability = "process", migrations } = options;
   const sqlite = openFile(path, durability);
   const database: Database = new Kysely({
-    dialect: new SqliteDialect({ database: keepStatements(sqlite) }),
+    dialect: new AtomicMigrationDialect({ database: keepStatements(sqlite) }),
   });
   const migrator = new Migrator({
     db: database,
@@ -58,6 +59,22 @@ export async function openDatabase(options: DatabaseOptions): Promise<Database> 
     throw unusable(path, error);
   }
   return database;
+}
+
+/**
+ * SQLite can roll back changes of tables, which Kysely's adapter does not say: with this one all
+ * migrations together are one transaction, so that a kill or a full disk leaves all or nothing.
+ */
+class TransactionalSqliteAdapter extends SqliteAdapter {
+  override get supportsTransactionalDdl(): boolean {
+    return true;
+  }
+}
+
+class AtomicMigrationDialect extends SqliteDialect {
+  override createAdapter(): SqliteAdapter {
+    return new TransactionalSqliteAdapter();
+  }
 }
 
 const statementsKept = 256;
