@@ -1,12 +1,6 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import process from "node:process";
-import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { goesOnUnread, runCommandLine, wantedSubcommand } from "./command-line.ts";
-
-const folder = mkdtempSync(join(tmpdir(), "outrigger-command-line-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 let output = "";
 beforeEach(() => {
@@ -35,10 +29,50 @@ describe("the command line", () => {
       ["rollouts", "show"],
       /missing required argument.*\n\(see: .* rollouts show --help\)/,
     ],
+    [
+      "a log level that is none",
+      ["run", "x.yaml", "--log-level", "loud"],
+      /Allowed choices are debug/,
+    ],
+    [
+      "a compute that is none",
+      ["run", "x.yaml", "--compute", "banana"],
+      /Allowed choices are auto, ort/,
+    ],
+    [
+      "steps below 0",
+      ["run", "x.yaml", "--steps", "-3"],
+      /--steps.*'-3' is invalid.*whole number, 0 or more/,
+    ],
+    ["a port that is none", ["sidecar", "--port", "abc"], /--port.*whole number from 0 to 65535/],
     ["no subcommand", ["rollouts"], /Usage: outrigger rollouts/],
   ])("%s: exit code 2 and where to look", async (_what, args, message) => {
     expect(await runCommandLine(args)).toBe(2);
     expect(output).toMatch(message);
+  });
+
+  const url = "http://127.0.0.1:2";
+  it.each<[string, string[], RegExp]>([
+    [
+      "a controller that is not there",
+      ["rollouts", "list", "--url", url],
+      /no controller answers at .*:2: .*ECONNREFUSED/,
+    ],
+    ["a URL that is none", ["policy", "list", "--url", "127.0.0.1:8791"], /is not the URL/],
+    [
+      "a token file that is not there",
+      ["rollouts", "list", "--url", url, "--token-file", "/none/x"],
+      /ENOENT.*\/none\/x/,
+    ],
+    [
+      "a model that is not given",
+      ["backend", "native"],
+      /model: is missing; give --model, or OUTRIGGER_BACKEND_MODEL/,
+    ],
+  ])("%s: said without a stack", async (_what, args, message) => {
+    expect(await runCommandLine(args)).toBe(2);
+    expect(output).toMatch(message);
+    expect(output).not.toMatch(/\n {4}at /);
   });
 
   it.each([["--help"], ["--version"], ["report", "--help"], ["help", "report"]])(

@@ -1,4 +1,5 @@
 import process from "node:process";
+import type { Command } from "commander";
 import type { z } from "zod";
 import { loadConfig } from "../runtime/load-config.ts";
 import { type Logger, type logLevels, openLog } from "../runtime/log.ts";
@@ -31,6 +32,8 @@ export async function serveProcess<
   /** Of its variables, after `OUTRIGGER_`. */
   readonly environmentPrefix: string;
   readonly flags: ServeFlags;
+  /** Its options are named like the values they set. */
+  readonly command: Command;
   /** Libraries are best loaded here, so that --help and --print-config need none. */
   readonly start: (config: z.output<S>, log: Logger) => Promise<ServedProcess>;
 }): Promise<void> {
@@ -40,6 +43,12 @@ export async function serveProcess<
     environment: process.env,
     environmentPrefix: options.environmentPrefix,
     flags: values,
+    optionNames: new Map(
+      options.command.options.map((option) => [
+        option.attributeName(),
+        option.long ?? option.flags,
+      ]),
+    ),
   });
   if (printConfig === true) {
     process.stdout.write(`${loaded.print()}\n`);

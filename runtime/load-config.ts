@@ -19,6 +19,8 @@ export interface ConfigLayers {
   readonly environmentPrefix: string;
   /** Values given as flags, by dotted path; undefined means not given. */
   readonly flags: Readonly<Record<string, unknown>>;
+  /** The option that sets a value, by dotted path: for what is said of one that is missing. */
+  readonly optionNames?: ReadonlyMap<string, string>;
 }
 
 type Tree = { [key: string]: unknown };
@@ -43,7 +45,7 @@ export function loadConfig<S extends z.ZodObject>(
     if (value !== undefined) setAt(tree, path, value, "flag", sources);
   }
   const parsed = schema.safeParse(tree);
-  if (!parsed.success) throw configError(parsed.error, sources, layers.file);
+  if (!parsed.success) throw configError(parsed.error, tree, sources, layers);
   const config = parsed.data as z.output<S>;
   return { config, print: () => printConfig(schema, config as Tree, sources) };
 }
@@ -89,11 +91,16 @@ export function environmentName(prefix: string, path: string): string {
 
 function configError(
   error: z.ZodError,
+  tree: Tree,
   sources: ReadonlyMap<string, ConfigSource>,
-  file: string | undefined,
+  layers: ConfigLayers,
 ): OutriggerError {
+  const { file } = layers;
   const lines = error.issues.map((issue) => {
     const path = issue.path.join(".");
+    if (issue.code === "invalid_type" && valueAt(tree, issue.path) === undefined) {
+      return `  ${path}: is missing; ${waysToSet(path, layers)}`;
+    }
     const source = sources.get(path);
     const where =
       source === "file" ? ` (in ${file})` : source === undefined ? "" : ` (from ${source})`;
@@ -104,9 +111,21 @@ function configError(
     `invalid configuration${file ? ` in ${file}` : ""}:\n${lines.join("\n")}`,
     {
       origin: "user",
-      hint: "Run with --print-config to see every value and its source.",
+      hint: "A value comes from its option, else from its environment variable, else from the file of --config.",
     },
   );
+}
+
+function waysToSet(path: string, { optionNames, environmentPrefix }: ConfigLayers): string {
+  const option = optionNames?.get(path);
+  const variable = environmentName(environmentPrefix, path);
+  return `give ${option === undefined ? "" : `${option}, or `}${variable}, or ${path} in a file`;
+}
+
+function valueAt(tree: Tree, path: readonly PropertyKey[]): unknown {
+  let value: unknown = tree;
+  for (const key of path) value = (value as Record<PropertyKey, unknown> | undefined)?.[key];
+  return value;
 }
 
 function overlay(

@@ -9,6 +9,7 @@ import { updateSettingsOf } from "../../controller/scheduler/experiment-settings
 import { findGapBreaches } from "../../controller/scheduler/find-gap-breaches.ts";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import type { PolicyEndpoint, TrainerBackend, UpdateResult } from "../../core/trainer-backend.ts";
+import { invocation } from "../../runtime/invocation.ts";
 import { openLog } from "../../runtime/log.ts";
 import { sampleCanary } from "../sample-canary.ts";
 import { openExperimentBackend, type StartedBackend } from "../start-backend.ts";
@@ -66,7 +67,7 @@ export function refuseIncapable(experiment: Experiment): void {
   throw new OutriggerError(
     "backend-cannot",
     `the experiment asks for what its backend cannot do:\n${problems.map((p) => `  ${p}`).join("\n")}`,
-    { origin: "user", hint: "`outrigger backends` lists what each backend can do." },
+    { origin: "user", hint: `\`${invocation()} backends\` lists what each backend can do.` },
   );
 }
 

@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { nativeConfigSchema } from "../../backends/native/native-config.ts";
+import { parseCount, parsePort } from "../option-values.ts";
 import { type ServeFlags, serveProcess } from "../serve-process.ts";
 import { backendCheckCommand } from "./backend-check.ts";
 import { tinkerServerCommand } from "./tinker-server.ts";
@@ -25,19 +26,23 @@ function nativeCommand(): Command {
     .option(
       "--policy-port <number>",
       "port of the policy; 0 takes any free one (default 0)",
-      Number,
+      parsePort,
     )
-    .option("--grpc-port <number>", "port of the trainer; 0 takes any free one (default 0)", Number)
+    .option(
+      "--grpc-port <number>",
+      "port of the trainer; 0 takes any free one (default 0)",
+      parsePort,
+    )
     .option("--policy-url <url>", "policy URL to give to the controller, up to and including /v1")
     .option("--model-name <name>", "name of the served model (default: the model directory's)")
     .option(
       "--compute <name>",
       "what to calculate with: auto, ort, ort-cpu, ort-webgpu, ort-cuda, tfjs, tfjs-node-gpu, tfjs-node, tfjs-wasm, tfjs-js (default auto)",
     )
-    .option("--threads <number>", "threads of the compute library (default: all)", Number)
-    .option("--seed <number>", "seed of sampling (default 0)", Number)
-    .option("--slots <number>", "sequences decoded at once (default 64)", Number)
-    .option("--max-length <number>", "longest context in tokens (default: the model's)", Number)
+    .option("--threads <number>", "threads of the compute library (default: all)", parseCount)
+    .option("--seed <number>", "seed of sampling (default 0)", parseCount)
+    .option("--slots <number>", "sequences decoded at once (default 64)", parseCount)
+    .option("--max-length <number>", "longest context in tokens (default: the model's)", parseCount)
     .option("--log-level <level>", "trace, debug, info, warn, error or silent")
     .option("--exit-with-parent", "end when standard input closes, that is when the parent dies")
     .option("--print-config", "print every value with its source, and end")
@@ -53,12 +58,13 @@ Example:
     .action(run);
 }
 
-function run(flags: ServeFlags): Promise<void> {
+function run(flags: ServeFlags, command: Command): Promise<void> {
   return serveProcess({
     name: "native-backend",
     schema: nativeConfigSchema,
     environmentPrefix: "BACKEND",
     flags,
+    command,
     start: async (config, log) => {
       const [{ startNativeProcess }, { selectCompute }] = await Promise.all([
         import("../../backends/native/native-process.ts"),

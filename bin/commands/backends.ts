@@ -2,6 +2,7 @@ import { createRequire } from "node:module";
 import process from "node:process";
 import { Command } from "commander";
 import { type BackendKind, backendKinds } from "../../backends/backend-kinds.ts";
+import { invocation } from "../../runtime/invocation.ts";
 
 const require = createRequire(import.meta.url);
 
@@ -66,7 +67,7 @@ function describe(computes: readonly InstalledCompute[]): string {
     "compute libraries here (native, and tinker without a url):",
     ...installed,
     "",
-    "outrigger backend check EXPERIMENT tries the backend that an experiment names.",
+    `${invocation()} backend check EXPERIMENT tries the backend that an experiment names.`,
   ].join("\n");
 }
 

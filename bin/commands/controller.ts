@@ -17,6 +17,7 @@ import { loadConfig } from "../../runtime/load-config.ts";
 import { openLog } from "../../runtime/log.ts";
 import { listenForShutdown } from "../../runtime/shutdown.ts";
 import { watchParent } from "../../runtime/watch-parent.ts";
+import { parsePort } from "../option-values.ts";
 
 interface ControllerFlags {
   readonly config?: string;
@@ -40,9 +41,13 @@ export function controllerCommand(): Command {
     .option(
       "--grpc-port <number>",
       "port for sidecars; 0 takes any free one (default 8790)",
-      Number,
+      parsePort,
     )
-    .option("--http-port <number>", "port of the API; 0 takes any free one (default 8791)", Number)
+    .option(
+      "--http-port <number>",
+      "port of the API; 0 takes any free one (default 8791)",
+      parsePort,
+    )
     .option("-e, --engine <url...>", "engine base URL that sidecars send calls to; repeatable")
     .option("--log-level <level>", "trace, debug, info, warn, error or silent")
     .option("--exit-with-parent", "end when standard input closes, that is when the parent dies")

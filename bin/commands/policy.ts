@@ -4,6 +4,7 @@ import process from "node:process";
 import { Command } from "commander";
 import type { PolicyControl } from "../../controller/api/http-api.ts";
 import { OutriggerError } from "../../core/outrigger-error.ts";
+import { askController, type ControllerAddress, controllerAt } from "../ask-controller.ts";
 
 interface PolicyFlags {
   readonly run?: string;
@@ -69,40 +70,12 @@ async function rollBack(checkpoint: string, flags: PolicyFlags): Promise<void> {
   );
 }
 
-async function ask<T>(flags: PolicyFlags, path: string, body?: unknown): Promise<T> {
-  const { url, token } = findController(flags);
-  let response: Response;
-  try {
-    response = await fetch(new URL(path, url), {
-      method: body === undefined ? "GET" : "POST",
-      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
-    });
-  } catch (cause) {
-    throw new OutriggerError("controller-unreachable", `no controller answers at ${url}`, {
-      origin: "controller",
-      hint: "The run must be going on; `outrigger run … --resume` goes on with one that has stopped.",
-      cause,
-    });
-  }
-  const answer = (await response.json()) as T & {
-    error?: { reason: string; message: string; hint?: string };
-  };
-  if (response.ok) return answer;
-  throw new OutriggerError(
-    answer.error?.reason ?? "request-failed",
-    answer.error?.message ?? `${url} answered ${response.status}`,
-    { origin: "user", ...(answer.error?.hint !== undefined && { hint: answer.error.hint }) },
-  );
+function ask<T>(flags: PolicyFlags, path: string, body?: unknown): Promise<T> {
+  return askController<T>(findController(flags), path, body);
 }
 
-function findController({ run, url, tokenFile }: PolicyFlags): {
-  readonly url: string;
-  readonly token: string;
-} {
-  if (url !== undefined) {
-    return { url, token: tokenFile === undefined ? "" : readFileSync(tokenFile, "utf8").trim() };
-  }
+function findController({ run, url, tokenFile }: PolicyFlags): ControllerAddress {
+  if (url !== undefined) return controllerAt(url, tokenFile);
   if (run === undefined) {
     throw new OutriggerError("source-missing", "neither --run nor --url was given", {
       origin: "user",

@@ -1,3 +1,4 @@
+import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
 import process from "node:process";
 import { Command } from "commander";
@@ -16,7 +17,7 @@ export function reportCommand(): Command {
   return new Command("report")
     .description("Compare runs: curves, before and after, and the settings that differ.")
     .argument("<runs...>", "directories of runs that have ended")
-    .option("--out <dir>", "where comparison.html and .json go (default: the first run's)")
+    .option("--out <dir>", "where comparison.html and .json go (made; default: the first run's)")
     .option("--json", "print the comparison as JSON")
     .addHelpText(
       "after",
@@ -28,10 +29,9 @@ Example:
       const runs = [];
       for (const directory of directories) runs.push(await readRun(directory));
       const comparison = compareRuns(runs);
-      const file = await writeComparison(
-        resolve(flags.out ?? (directories[0] as string)),
-        comparison,
-      );
+      const directory = resolve(flags.out ?? (directories[0] as string));
+      mkdirSync(directory, { recursive: true });
+      const file = await writeComparison(directory, comparison);
       const text =
         flags.json === true ? JSON.stringify(comparison, null, 2) : describe(comparison, file);
       process.stdout.write(`${text}\n`);

@@ -1,12 +1,15 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
 import process from "node:process";
-import { Command, InvalidArgumentError, Option } from "commander";
+import { Command, Option } from "commander";
 import { toCallJson } from "../../controller/api/call-json.ts";
 import type { RolloutView } from "../../controller/rollouts/rollout-service.ts";
 import { openRunStores } from "../../controller/store/open-run-stores.ts";
 import type { StoredRollout } from "../../controller/store/rollout-store.ts";
 import { OutriggerError } from "../../core/outrigger-error.ts";
+import { invocation } from "../../runtime/invocation.ts";
+import { askController, controllerAt } from "../ask-controller.ts";
+import { parseCount } from "../option-values.ts";
 
 interface SourceFlags {
   readonly run?: string;
@@ -37,9 +40,11 @@ export function rolloutsCommand(): Command {
     .option("--group <id>", "only this group")
     .option("--after <seq>", "only those created after this one", parseCount)
     .option("--limit <number>", "at most so many", parseCount, 500)
+    .option("--json", "JSON instead of a table")
     .action(list);
   withSource(command.command("show").description("one rollout with its attempts"))
     .argument("<rollout>")
+    .option("--json", "JSON instead of a table")
     .action(show);
   withSource(
     command.command("calls").description("the calls of an attempt as JSON lines, for `assemble`"),
@@ -54,13 +59,7 @@ function withSource(command: Command): Command {
   return command
     .option("--run <dir>", "directory of a run; works while the run is going on")
     .option("--url <url>", "HTTP API of a live controller")
-    .option("--token-file <path>", "file with an administrator's token, for --url")
-    .option("--json", "JSON instead of a table");
-}
-
-function parseCount(text: string): number {
-  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("must be a whole number");
-  return Number(text);
+    .option("--token-file <path>", "file with an administrator's token, for --url");
 }
 
 async function list(flags: ListFlags): Promise<void> {
@@ -99,10 +98,7 @@ async function show(rolloutId: string, flags: SourceFlags): Promise<void> {
       ["purpose", `${rollout.purpose} (${rollout.mode})`],
       ["state", rollout.state],
       ["reward", rollout.reward === undefined ? "none" : String(rollout.reward)],
-      [
-        "calls",
-        `${calls.completeCalls} complete, ${JSON.stringify(calls.incompleteCalls)} incomplete`,
-      ],
+      ["calls", describeCalls(calls)],
       ...(rollout.errorMessage === undefined ? [] : [["message", rollout.errorMessage]]),
     ]);
     process.stdout.write("\n");
@@ -123,6 +119,17 @@ async function show(rolloutId: string, flags: SourceFlags): Promise<void> {
   } finally {
     await source.close();
   }
+}
+
+/** "3 complete, 2 incomplete (ids-missing 2)" */
+export function describeCalls({
+  completeCalls,
+  incompleteCalls,
+}: Pick<RolloutView["calls"], "completeCalls" | "incompleteCalls">): string {
+  const reasons = Object.entries(incompleteCalls);
+  const sum = reasons.reduce((total, [, count]) => total + count, 0);
+  const list = reasons.map(([reason, count]) => `${reason} ${count}`).join(", ");
+  return `${completeCalls} complete, ${sum} incomplete${sum === 0 ? "" : ` (${list})`}`;
 }
 
 async function printCalls(
@@ -193,21 +200,8 @@ async function openDirectory(path: string): Promise<Source> {
 }
 
 function openUrl(url: string, tokenFile: string | undefined): Source {
-  const token = tokenFile === undefined ? "" : readFileSync(tokenFile, "utf8").trim();
-  const get = async <T>(path: string): Promise<T> => {
-    const response = await fetch(new URL(path, url), {
-      headers: { authorization: `Bearer ${token}` },
-    });
-    const body = (await response.json()) as T & {
-      error?: { reason: string; message: string; hint?: string };
-    };
-    if (response.ok) return body;
-    throw new OutriggerError(
-      body.error?.reason ?? "request-failed",
-      body.error?.message ?? `${url} answered ${response.status}`,
-      { origin: "user", ...(body.error?.hint !== undefined && { hint: body.error.hint }) },
-    );
-  };
+  const controller = controllerAt(url, tokenFile);
+  const get = <T>(path: string): Promise<T> => askController<T>(controller, path);
   const id = encodeURIComponent;
   return {
     list: async (flags) => {
@@ -231,7 +225,7 @@ function openUrl(url: string, tokenFile: string | undefined): Source {
 function unknownRollout(rolloutId: string): OutriggerError {
   return new OutriggerError("rollout-unknown", `there is no rollout ${rolloutId}`, {
     origin: "user",
-    hint: "`outrigger rollouts list` shows the ids.",
+    hint: `\`${invocation()} rollouts list\` shows the ids.`,
   });
 }
 

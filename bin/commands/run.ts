@@ -2,7 +2,8 @@ import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { delimiter, isAbsolute, join, relative } from "node:path";
 import process from "node:process";
-import { Command, InvalidArgumentError, Option } from "commander";
+import { Command, Option } from "commander";
+import { computeNames } from "../../backends/native/compute/compute-choice.ts";
 import {
   type AglExperiment,
   type Experiment,
@@ -15,8 +16,10 @@ import type { RunResult } from "../../controller/report/build-result.ts";
 import { openRunDirectory, type RunDirectory } from "../../controller/run-directory.ts";
 import { runExperiment } from "../../controller/run-experiment.ts";
 import { OutriggerError } from "../../core/outrigger-error.ts";
+import { invocation, quoteForShell } from "../../runtime/invocation.ts";
 import { openLog } from "../../runtime/log.ts";
 import { listenForShutdown } from "../../runtime/shutdown.ts";
+import { parseCount } from "../option-values.ts";
 import { openRunDisplay, type RunDisplay } from "../run-display.ts";
 import { startRunProcesses } from "../start-run-processes.ts";
 import { refuseIncapable } from "./backend-check.ts";
@@ -47,19 +50,22 @@ export function runCommand(): Command {
         "tinker",
       ]),
     )
-    .option("--compute <name>", "library and device of the native backend (auto, ort, tfjs, …)")
-    .option("--steps <number>", "optimizer steps in all", parseCount)
+    .addOption(
+      new Option("--compute <name>", "library and device of the native backend").choices(
+        computeNames,
+      ),
+    )
+    .option("--steps <number>", "optimizer steps in all; 0 evaluates only", parseCount)
     .option("--resume", "go on with the latest run of this experiment, or with the one in --out")
-    .option("--log-level <level>", "debug, info, warn or error, into controller.log", "info")
+    .addOption(
+      new Option("--log-level <level>", "into controller.log")
+        .choices(["debug", "info", "warn", "error"])
+        .default("info"),
+    )
     .option("--print-config", "print the experiment with every default, and end")
     .action(async (file: string, flags: RunFlags) => {
       await run(file, flags);
     });
-}
-
-function parseCount(text: string): number {
-  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("must be a whole number");
-  return Number(text);
 }
 
 async function run(file: string, flags: RunFlags): Promise<void> {
@@ -97,7 +103,8 @@ async function serve(experiment: AglExperiment, flags: RunFlags): Promise<void> 
     const { signal } = shutdown;
     const { env: environment } = process;
     await serveAgl({ experiment, directory, log, signal, environment, now: Date.now, line });
-    line(`stopped; go on with: outrigger run EXPERIMENT --resume --out ${shown(directory.path)}`);
+    const paths = [experiment.file, shown(directory.path)].map(quoteForShell);
+    line(`stopped; go on with: ${invocation()} run ${paths[0]} --resume --out ${paths[1]}`);
   } finally {
     directory.release();
     shutdown.release();
@@ -186,6 +193,10 @@ function asResumed(asked: Experiment, directory: RunDirectory, flags: RunFlags):
 /** What can be known to fail before anything is started. */
 function checkFiles({ harness, reward, backend }: Experiment | AglExperiment): void {
   const problems: string[] = [];
+  if ("compute" in backend && !computeNames.includes(backend.compute)) {
+    const names = computeNames.join(", ");
+    problems.push(`backend.compute: there is no ${backend.compute}; it is one of ${names}`);
+  }
   const check = (path: string, command: readonly string[]): void => {
     const program = command[0] as string;
     if (!isRunnable(program)) problems.push(`${path}.0: no program ${program} was found`);

@@ -7,6 +7,7 @@ import { listenForShutdown } from "../../runtime/shutdown.ts";
 import { watchParent } from "../../runtime/watch-parent.ts";
 import { sidecarConfigSchema } from "../../sidecar/sidecar-config.ts";
 import { Sidecar } from "../../sidecar/start-sidecar.ts";
+import { parsePort } from "../option-values.ts";
 
 interface SidecarFlags {
   readonly config?: string;
@@ -32,7 +33,11 @@ export function sidecarCommand(): Command {
     )
     .option("-c, --config <file>", "YAML or JSON configuration file")
     .option("--host <address>", "address to listen on (default 127.0.0.1)")
-    .option("-p, --port <number>", "port to listen on; 0 takes any free one (default 8787)", Number)
+    .option(
+      "-p, --port <number>",
+      "port to listen on; 0 takes any free one (default 8787)",
+      parsePort,
+    )
     .option("-e, --engine <url...>", "engine base URL, up to and including /v1; repeatable")
     .option("--engine-model <name>", "model name to ask the engine for, whatever the harness says")
     .option("--controller <host:port>", "gRPC address of the controller")

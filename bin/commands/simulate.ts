@@ -16,6 +16,7 @@ import { simulateSchedule } from "../../core/scheduling/simulate-schedule.ts";
 import type { CallOrder } from "../../core/scheduling/simulated-engine.ts";
 import { targetRolloutCount } from "../../core/scheduling/target-rollout-count.ts";
 import { parseWorkload, type Workload } from "../../core/scheduling/workload.ts";
+import { invocation } from "../../runtime/invocation.ts";
 
 interface SimulateOptions {
   readonly schedule: ScheduleSettings["kind"];
@@ -47,6 +48,8 @@ interface GenerateOptions {
   readonly publishMs: number;
   readonly out?: string;
 }
+
+const jsonSummary = "write the report as JSON to a file, or to stdout instead of the table";
 
 /** `outrigger simulate`: a schedule on a virtual clock, and the workloads for it. */
 export function simulateCommand(): Command {
@@ -80,10 +83,7 @@ export function simulateCommand(): Command {
       share,
     )
     .option("--cut-grace-ms <ms>", "and nothing of it has ended for this long", amount, 30_000)
-    .option(
-      "--json [file]",
-      "write the report as JSON to a file, or to stdout instead of the table",
-    )
+    .option("--json [file]", jsonSummary)
     .option("--log <file>", "write the event log, one JSON object a line")
     .action(simulate)
     .addCommand(generateSubcommand())
@@ -94,10 +94,11 @@ function reportSubcommand(): Command {
   return (
     new Command("report")
       .description(
-        "Report what a schedule's log says: schedule.jsonl of a run, or --log of a simulation (with --json [file]: as JSON)",
+        "Report what a schedule's log says: schedule.jsonl of a run, or --log of a simulation",
       )
       .argument("<log>", "event log, one JSON object a line")
-      // `--json` is the command's above, which takes it wherever it stands.
+      // For --help: the command above has the same one and takes it wherever it stands.
+      .option("--json [file]", jsonSummary)
       .action((path: string, _options: unknown, command: Command) =>
         reportLog(path, command.optsWithGlobals<Pick<SimulateOptions, "json">>()),
       )
@@ -293,7 +294,7 @@ async function readJson(path: string): Promise<unknown> {
     const what = cause instanceof SyntaxError ? "is not JSON" : "cannot be read";
     throw new OutriggerError("bad-workload", `workload ${path} ${what}: ${String(cause)}`, {
       origin: "user",
-      hint: "`outrigger simulate generate --out FILE` writes one.",
+      hint: `\`${invocation()} simulate generate --out FILE\` writes one.`,
       cause,
     });
   }

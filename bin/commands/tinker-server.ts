@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { tinkerServerConfigSchema } from "../../backends/tinker/server/tinker-server-config.ts";
+import { parseCount, parsePort } from "../option-values.ts";
 import { type ServeFlags, serveProcess } from "../serve-process.ts";
 
 /** `outrigger backend tinker-server`: any Tinker client trains the model of a directory. */
@@ -10,14 +11,14 @@ export function tinkerServerCommand(): Command {
     .option("-m, --model <dir>", "Hugging Face model directory that models start from")
     .option("-s, --state <dir>", "where saved weights are kept")
     .option("--host <address>", "address to listen on (default 127.0.0.1)")
-    .option("--port <number>", "port; 0 takes any free one (default 0)", Number)
+    .option("--port <number>", "port; 0 takes any free one (default 0)", parsePort)
     .option("--model-name <name>", "name of the base model (default: the model directory's)")
     .option("--compute <name>", "what to calculate with, as for `backend native` (default auto)")
-    .option("--threads <number>", "threads of the compute library (default: all)", Number)
-    .option("--seed <number>", "seed of sampling (default 0)", Number)
-    .option("--slots <number>", "sequences sampled at once (default 64)", Number)
-    .option("--max-length <number>", "longest context in tokens (default: the model's)", Number)
-    .option("--max-models <number>", "models trained at the same time (default 4)", Number)
+    .option("--threads <number>", "threads of the compute library (default: all)", parseCount)
+    .option("--seed <number>", "seed of sampling (default 0)", parseCount)
+    .option("--slots <number>", "sequences sampled at once (default 64)", parseCount)
+    .option("--max-length <number>", "longest context in tokens (default: the model's)", parseCount)
+    .option("--max-models <number>", "models trained at the same time (default 4)", parseCount)
     .option("--log-level <level>", "trace, debug, info, warn, error or silent")
     .option("--exit-with-parent", "end when standard input closes, that is when the parent dies")
     .option("--print-config", "print every value with its source, and end")
@@ -35,12 +36,13 @@ Example:
     .action(run);
 }
 
-function run(flags: ServeFlags): Promise<void> {
+function run(flags: ServeFlags, command: Command): Promise<void> {
   return serveProcess({
     name: "tinker-server",
     schema: tinkerServerConfigSchema,
     environmentPrefix: "TINKER",
     flags,
+    command,
     start: async (config, log) => {
       const [{ startTinkerServer }, { selectCompute }] = await Promise.all([
         import("../../backends/tinker/server/start-tinker-server.ts"),
