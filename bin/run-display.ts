@@ -29,7 +29,7 @@ export function openRunDisplay({ stream, now }: DisplayOptions): RunDisplay {
     evaluationStarted: (step, total) => {
       evaluationTotal = total;
       const when = step === 0 ? "before training" : `after step ${step}`;
-      status.line(`evaluation ${when}: ${total} held-out tasks`);
+      status.line(`evaluation ${when}: ${total} rollouts, one per held-out task`);
     },
     evaluationProgress: (step, done, passed) =>
       status.show({
@@ -109,11 +109,13 @@ export function describeStep(metrics: StepMetrics): string {
 function describeEvaluation(result: EvaluationResult): string {
   const missing = result.total - result.graded;
   return [
-    `pass@1 ${result.passAt1.toFixed(3)} (${result.passed}/${result.total})`,
+    result.passAt1 === null
+      ? `no rewards (0/${result.total})`
+      : `pass@1 ${result.passAt1.toFixed(3)} (${result.passed}/${result.total})`,
     result.step === 0 ? "before training" : `after step ${result.step}`,
     `version ${result.version}`,
     `${result.seconds.toFixed(1)} s`,
-    ...(missing === 0 ? [] : [`${missing} without a reward`]),
+    ...(missing === 0 || result.passAt1 === null ? [] : [`${missing} without a reward`]),
   ].join("  ");
 }
 

@@ -8,6 +8,7 @@ import { checkBackend } from "./check-engine.ts";
 import { createCloseStack } from "./close-stack.ts";
 import type { Experiment } from "./experiment/load-experiment.ts";
 import type { Task } from "./experiment/read-tasks.ts";
+import { watchVerifier } from "./grading/watch-verifier.ts";
 import {
   type Controller,
   type ControllerHooks,
@@ -201,7 +202,7 @@ async function startBeside(
 }
 
 function openDispatcher(
-  { experiment, directory, log, now }: RunSessionOptions,
+  { experiment, directory, observer, log, now }: RunSessionOptions,
   controller: Controller,
   attempts: LocalAttempts,
   late: Late,
@@ -215,7 +216,7 @@ function openDispatcher(
     directory: join(directory.path, "rollouts"),
     log,
     now,
-    runAttempt: attempts.run,
+    runAttempt: watchVerifier(attempts.run, { warn: (text) => observer.warning(text), log }),
     onChanged: (rolloutId) => void tellTraining(controller, late, rolloutId),
     onFatal: (error) => late.training?.fail(error),
   });

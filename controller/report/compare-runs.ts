@@ -22,6 +22,12 @@ type Fact = string | number | null;
 /** Optimizer step and value. */
 export type Point = readonly [number, number];
 
+function passPoints({ evaluations }: RecordedRun["result"]): readonly Point[] {
+  return evaluations.flatMap(({ step, passAt1 }): Point[] =>
+    passAt1 === null ? [] : [[step, passAt1]],
+  );
+}
+
 /** Two runs or more, compared by what their directories say. */
 export function compareRuns(runs: readonly RecordedRun[]): RunComparison {
   const fact = (name: string, valueOf: (run: RecordedRun) => Fact): RunComparison["facts"][0] => ({
@@ -59,7 +65,7 @@ export function compareRuns(runs: readonly RecordedRun[]): RunComparison {
       runs.map(({ settings: { file: _file, seedOfFile: _seed, ...rest } }) => rest),
     ),
     rewardCurves: runs.map(({ steps }) => points(steps, (s) => s.reward?.mean)),
-    passCurves: runs.map(({ result }) => result.evaluations.map((e) => [e.step, e.passAt1])),
+    passCurves: runs.map(({ result }) => passPoints(result)),
     gradNormCurves: runs.map(({ steps }) =>
       points(steps, (s) => (s.applied ? s.gradNorm : undefined)),
     ),

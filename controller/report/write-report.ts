@@ -56,7 +56,9 @@ function chartSpecs(result: RunResult, steps: readonly StepMetrics[]): ChartSpec
       return y === null || y === undefined || !Number.isFinite(y) ? [] : [[step.step, y]];
     }),
   });
-  const passes = result.evaluations.map((e): [number, number] => [e.step, e.passAt1]);
+  const passes = result.evaluations.flatMap(({ step, passAt1 }): [number, number][] =>
+    passAt1 === null ? [] : [[step, passAt1]],
+  );
   return [
     {
       title: "Reward",

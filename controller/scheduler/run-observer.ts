@@ -9,8 +9,8 @@ export interface EvaluationResult {
   /** Rollouts with a reward. */
   readonly graded: number;
   readonly total: number;
-  /** passed / total: a rollout without a reward has not passed. */
-  readonly passAt1: number;
+  /** passed / total: a rollout without a reward has not passed. null when none has a reward. */
+  readonly passAt1: number | null;
   readonly meanReward: number | null;
   readonly seconds: number;
 }

@@ -11,6 +11,7 @@ import type { TrainerBackend } from "../../core/trainer-backend.ts";
 import type { Logger } from "../../runtime/log.ts";
 import type { Experiment } from "../experiment/load-experiment.ts";
 import type { Task } from "../experiment/read-tasks.ts";
+import { verifierFailed, verifierFailureOf } from "../grading/verifier-failure.ts";
 import type { IngestServer } from "../ingest/ingest-server.ts";
 import type { RolloutDispatcher } from "../rollouts/rollout-dispatcher.ts";
 import type { CallStore } from "../store/call-store.ts";
@@ -269,6 +270,7 @@ export class TrainingRun {
   async #loop(signal: AbortSignal): Promise<void> {
     const { changed, experiment, dispatcher } = this.#options;
     dispatcher.wake();
+    this.#samplingSinceMs = this.#options.now();
     while (this.#stepsDone < experiment.schedule.steps) {
       const next = changed.next();
       this.#throwIfFailed();
@@ -380,7 +382,12 @@ export class TrainingRun {
     this.#sampledTokens = 0;
     this.#options.observer.stepDone(finished.metrics);
     await this.#checkpointIfDue();
-    const { experiment, observer } = this.#options;
+    const { experiment, observer, rollouts } = this.#options;
+    const ungraded = await verifierFailureOf(rollouts, finished.rollouts);
+    if (ungraded !== undefined) {
+      const step = `step ${this.#stepsDone}`;
+      throw verifierFailed(step, finished.rollouts.length, ungraded);
+    }
     enforceLimits(finished, experiment.limits, (message) => observer.warning(message));
   }
 
@@ -400,7 +407,7 @@ export class TrainingRun {
   async #evaluate(step: number, signal: AbortSignal): Promise<EvaluationResult> {
     const { experiment, heldOutTasks, dispatcher } = this.#options;
     this.#gate.open();
-    return evaluate(
+    const result = await evaluate(
       {
         ...this.#options,
         settings: experiment.evaluation,
@@ -412,6 +419,9 @@ export class TrainingRun {
       this.#version,
       signal,
     );
+    // What was sampled meanwhile was not for the next step.
+    this.#samplingSinceMs = this.#options.now();
+    return result;
   }
 
   #showProgress(): void {

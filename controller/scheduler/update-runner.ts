@@ -31,6 +31,7 @@ export interface UpdateRunnerOptions {
 export interface FinishedUpdate {
   readonly metrics: StepMetrics;
   readonly capture: RunCapture;
+  readonly rollouts: StepBatch["rollouts"];
 }
 
 /**
@@ -99,7 +100,7 @@ export function createUpdateRunner(options: UpdateRunnerOptions): UpdateRunner {
       trainer = { state: "idle" };
       update = undefined;
       emit({ type: "publish", version: result.version });
-      return { metrics, capture: batch.capture };
+      return { metrics, capture: batch.capture, rollouts: batch.rollouts };
     },
   };
 }
