@@ -109,6 +109,32 @@ describe("loadExperiment", () => {
     ["rewards that nobody may post", { reward: { fromEvents: "last" } }, "reward.fromEvents"],
     ["evaluation without tasks", { tasks: { train: { file: "a" } } }, "tasks.heldOut"],
     ["a bad pattern", { capture: { redact: ["("] } }, "capture.redact.0"],
+    ["no reward", { reward: undefined }, "reward: says nothing; give reward.verifier: { command"],
+    [
+      "a clipping range that holds nothing",
+      { algorithm: { loss: { kind: "ppo", clipLow: 1, clipHigh: 1 } } },
+      "algorithm.loss.clipLow: 1 is not below clipHigh",
+    ],
+    [
+      "a correction that masks everything",
+      { algorithm: { correction: { kind: "mask", min: 2, max: 2 } } },
+      "algorithm.correction.min: 2 is not below max",
+    ],
+    [
+      "a task that would replace the sidecar's URL",
+      { harness: { ...minimal.harness, fromTask: { OPENAI_BASE_URL: "url" } } },
+      "harness.fromTask.OPENAI_BASE_URL: OPENAI_BASE_URL points the harness at the sidecar",
+    ],
+    [
+      "a task that would replace PATH",
+      { harness: { ...minimal.harness, fromTask: { PATH: "path" } } },
+      "harness.fromTask.PATH: ",
+    ],
+    [
+      "a task that would say who the attempt is",
+      { harness: { ...minimal.harness, fromTask: { OUTRIGGER_ATTEMPT_ID: "id" } } },
+      "harness.fromTask.OUTRIGGER_ATTEMPT_ID: ",
+    ],
     ["an unknown end reason", { failurePolicy: { crashed: {} } }, "failurePolicy"],
     ["an unknown backend", { backend: { kind: "nativ", model: "x" } }, "backend.kind"],
   ])("refuses %s and names %s", (_name, over, path) => {

@@ -9,6 +9,7 @@ import {
   type FailureRule,
 } from "../../core/rollouts/failure-policy.ts";
 import { readConfigFile } from "../../runtime/load-config.ts";
+import { plainVariables } from "../runners/harness-environment.ts";
 import { type ExperimentFile, experimentSchema } from "./experiment-schema.ts";
 
 type BackendSettings = ExperimentFile["backend"];
@@ -117,13 +118,17 @@ function describeIssue(issue: z.core.$ZodIssue, prefix: readonly PropertyKey[]):
     const branches = [...issue.errors].sort((a, b) => depth(b) - depth(a) || a.length - b.length);
     const best = branches[0] ?? [];
     if (depth(best) > 0) return best.flatMap((inner) => describeIssue(inner, path));
+    if (path.join(".") === "reward") return [noReward];
   }
   const where = path.length === 0 ? "(top level)" : path.map(String).join(".");
   return [`${where}: ${issue.message}`];
 }
 
+const noReward =
+  "reward: says nothing; give reward.verifier: { command: [...] }, a program that grades, or reward.fromEvents: last | sum | max, for rewards that are posted";
+
 function crossChecks(file: ExperimentFile): string[] {
-  const problems: string[] = [];
+  const problems = [...rangeProblems(file.algorithm), ...reservedProblems(file.harness)];
   const evaluates =
     file.evaluation.before || file.evaluation.after || file.evaluation.everySteps !== undefined;
   if (evaluates && file.tasks.heldOut === undefined) {
@@ -160,6 +165,40 @@ function crossChecks(file: ExperimentFile): string[] {
     }
   }
   return problems;
+}
+
+/** Ranges that hold nothing would mask or clip every token. */
+function rangeProblems({ loss, correction }: ExperimentFile["algorithm"]): string[] {
+  const problems: string[] = [];
+  if ("clipLow" in loss && loss.clipLow >= loss.clipHigh) {
+    problems.push(
+      `algorithm.loss.clipLow: ${loss.clipLow} is not below clipHigh, ${loss.clipHigh}; they bound the ratio, 1 lies between them`,
+    );
+  }
+  if (correction.kind === "mask" && correction.min >= correction.max) {
+    problems.push(
+      `algorithm.correction.min: ${correction.min} is not below max, ${correction.max}`,
+    );
+  }
+  return problems;
+}
+
+/** A task may not replace what the runner itself gives the harness. */
+function reservedProblems({ fromTask, variables }: ExperimentFile["harness"]): string[] {
+  const endpoints = new Set(Object.values(variables).flat());
+  return Object.keys(fromTask).flatMap((name) => {
+    const isEndpoint = endpoints.has(name) || /^(OPENAI_(API_KEY|BASE_URL)$|ANTHROPIC_)/.test(name);
+    const why = isEndpoint
+      ? "points the harness at the sidecar"
+      : name.startsWith("OUTRIGGER_")
+        ? "says which attempt this is"
+        : plainVariables.some((plain) => plain === name)
+          ? "is what programs need to run at all"
+          : undefined;
+    return why === undefined
+      ? []
+      : [`harness.fromTask.${name}: ${name} ${why} and is set by the runner; choose another name`];
+  });
 }
 
 function resolveExperiment(

@@ -7,6 +7,8 @@ import { OutriggerError } from "../../core/outrigger-error.ts";
 export interface Task {
   readonly taskId: string;
   readonly fields: Readonly<Record<string, unknown>>;
+  /** Where it was read, from 1; absent for one that came another way. */
+  readonly line?: number;
 }
 
 export type TaskSource =
@@ -53,7 +55,11 @@ export function parseTasks(
     });
   const tasks: Task[] = [];
   const lineOfId = new Map<string, number>();
-  for (const [index, raw] of text.split("\n").entries()) {
+  // Editors may put a byte order mark in front.
+  for (const [index, raw] of text
+    .replace(/^\uFEFF/, "")
+    .split("\n")
+    .entries()) {
     if (raw.trim() === "") continue;
     let fields: unknown;
     try {
@@ -72,7 +78,7 @@ export function parseTasks(
     const earlier = lineOfId.get(taskId);
     if (earlier !== undefined) throw fail(index + 1, `id ${taskId} is already on line ${earlier}`);
     lineOfId.set(taskId, index + 1);
-    tasks.push({ taskId, fields: fields as Record<string, unknown> });
+    tasks.push({ taskId, fields: fields as Record<string, unknown>, line: index + 1 });
   }
   if (tasks.length === 0) throw fail(1, "no task at all");
   return tasks;

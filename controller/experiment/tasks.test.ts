@@ -1,7 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import type { Experiment } from "./load-experiment.ts";
 import { parseTasks } from "./read-tasks.ts";
 import { taskOrder } from "./task-order.ts";
+import { taskProblems } from "./task-problems.ts";
 
 describe("parseTasks", () => {
   const parse = (text: string) => parseTasks("tasks.train", "train.jsonl", text, "id");
@@ -11,6 +13,12 @@ describe("parseTasks", () => {
       "a",
       "7",
       "line-4",
+    ]);
+  });
+
+  it("accepts a byte order mark in front", () => {
+    expect(parse('\uFEFF{"id": "a", "x": 1}\n')).toEqual([
+      { taskId: "a", fields: { id: "a", x: 1 }, line: 1 },
     ]);
   });
 
@@ -26,6 +34,28 @@ describe("parseTasks", () => {
     ["nothing", "\n\n", /no task at all/],
   ])("refuses %s and names the line", (_name, text, message) => {
     expect(() => parse(text)).toThrow(message);
+  });
+});
+
+describe("taskProblems", () => {
+  const settings = {
+    harness: { fromTask: { QUESTION: "question" } },
+    tasks: { verifierOnly: [] },
+  } as unknown as Experiment;
+  const problems = (question: unknown) =>
+    taskProblems("tasks.train", [{ taskId: "t", fields: { question }, line: 3 }], settings);
+  const longest = 128 * 1024 - "QUESTION=".length - 1;
+
+  it.each([
+    ["NUL", "a\0b", "tasks.train: line 3, task t: question has a NUL character"],
+    ["NUL inside what is given as JSON", { a: "\0" }, undefined],
+    ["the longest value", "x".repeat(longest), undefined],
+    ["one byte more", "x".repeat(longest + 1), "tasks.train: line 3, task t: question has 131063"],
+    ["multi-byte characters that are too many", "é".repeat(70_000), "question has 140000"],
+  ])("%s in a value for the environment", (_, question, problem) => {
+    const found = problems(question).join("\n");
+    if (problem === undefined) expect(found).toBe("");
+    else expect(found).toContain(problem);
   });
 });
 

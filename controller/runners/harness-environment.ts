@@ -57,7 +57,7 @@ export function buildHarnessEnvironment(
   }
   Object.assign(environment, harness.environment);
   for (const [name, path] of Object.entries(harness.fromTask)) {
-    environment[name] = taskText(task, path);
+    environment[name] = requiredText(task, path);
   }
   const set = (names: readonly string[], value: string): void => {
     for (const name of names) environment[name] = value;
@@ -74,7 +74,7 @@ export function buildHarnessEnvironment(
 }
 
 /** The value at a dotted path; list indexes count as names. Not-text is given as JSON. */
-function taskText(task: Task, path: string): string {
+export function taskText(task: Task, path: string): string | undefined {
   let value: unknown = task.fields;
   for (const part of path.split(".")) {
     value =
@@ -82,13 +82,16 @@ function taskText(task: Task, path: string): string {
         ? (value as Record<string, unknown>)[part]
         : undefined;
   }
-  if (value === undefined) {
-    throw new OutriggerError("task-field-missing", `task ${task.taskId} has no field ${path}`, {
-      origin: "user",
-      hint: "harness.fromTask names fields that every task must have.",
-    });
-  }
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return value === undefined || typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function requiredText(task: Task, path: string): string {
+  const text = taskText(task, path);
+  if (text !== undefined) return text;
+  throw new OutriggerError("task-field-missing", `task ${task.taskId} has no field ${path}`, {
+    origin: "user",
+    hint: "harness.fromTask names fields that every task must have.",
+  });
 }
 
 /** The task without what only the verifier may know. */

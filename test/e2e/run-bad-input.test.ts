@@ -72,7 +72,7 @@ describe("what is wrong before anything starts", () => {
     const lacking = await experiment({}, { "train.jsonl": '{"id": "x1", "text": "a"}\n' });
     const second = await outrigger("run", lacking.file);
     expect(second.code).toBe(2);
-    expect(second.output).toContain("task x1 has no field question (harness.fromTask.QUESTION)");
+    expect(second.output).toContain("task x1: no field question (harness.fromTask.QUESTION)");
   });
 
   it("a directory that holds a run already, and one that holds none", async () => {
