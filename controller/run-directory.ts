@@ -1,13 +1,16 @@
 import {
+  accessSync,
+  constants,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from "node:fs";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import { z } from "zod";
 import { OutriggerError } from "../core/outrigger-error.ts";
@@ -48,7 +51,8 @@ export interface RunDirectoryRequest {
 /**
  * Finds or makes the directory of a run and locks it, so that two controllers never work on one.
  *
- * @throws OutriggerError `run-exists`, `run-missing`, `run-in-use`, `run-unreadable` (origin user)
+ * @throws OutriggerError `run-exists`, `run-missing`, `run-in-use`, `run-unreadable`,
+ * `run-directory-unusable` (origin user)
  */
 export function openRunDirectory(request: RunDirectoryRequest): RunDirectory {
   const path = request.isResume ? resumedPath(request) : newPath(request);
@@ -57,10 +61,29 @@ export function openRunDirectory(request: RunDirectoryRequest): RunDirectory {
   if (request.isResume) identity = readIdentity(file);
   else {
     identity = request.newIdentity();
-    mkdirSync(path, { recursive: true });
+    makeDirectory(path);
     writeAtomically(file, `${JSON.stringify(identity, null, 2)}\n`);
   }
   return { path, identity, isResumed: request.isResume, release: lock(path) };
+}
+
+function makeDirectory(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true });
+    accessSync(path, constants.W_OK);
+  } catch (cause) {
+    const isFile = existsSync(path) && !statSync(path).isDirectory();
+    const problem = isFile ? "it is a file" : (cause as Error).message;
+    throw new OutriggerError(
+      "run-directory-unusable",
+      `${path} cannot be the directory of a run: ${problem}`,
+      {
+        origin: "user",
+        hint: "Name a new directory with --out, in a place you may write to.",
+        cause,
+      },
+    );
+  }
 }
 
 function newPath({ out, runsRoot, name }: RunDirectoryRequest): string {
@@ -95,6 +118,18 @@ function runNumbers(runsRoot: string, name: string): number[] {
 }
 
 function readIdentity(file: string): RunIdentity {
+  if (!existsSync(file)) {
+    const path = dirname(file);
+    const problem = !existsSync(path)
+      ? "does not exist"
+      : statSync(path).isDirectory()
+        ? "holds no run (there is no run.json)"
+        : "is a file, not the directory of a run";
+    throw new OutriggerError("run-missing", `${path} ${problem}`, {
+      origin: "user",
+      hint: "--resume needs the directory of a run that was started before.",
+    });
+  }
   try {
     return identitySchema.parse(JSON.parse(readFileSync(file, "utf8")));
   } catch (cause) {

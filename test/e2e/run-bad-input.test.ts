@@ -80,7 +80,7 @@ describe("what is wrong before anything starts", () => {
     mkdirSync(out);
     const missing = await outrigger("run", file, "--resume", "--out", out);
     expect(missing.code).toBe(2);
-    expect(missing.output).toContain("run-unreadable");
+    expect(missing.output).toContain("run-missing");
     const identity = {
       runId: "r",
       name: "tiny",
