@@ -3,6 +3,7 @@ import type { Experiment } from "../experiment/load-experiment.ts";
 import type { StepMetrics } from "../scheduler/step-metrics.ts";
 import type { StoredRollout } from "../store/rollout-store.ts";
 import type { RunResult } from "./build-result.ts";
+import { escapeHtml, htmlPage, htmlTable } from "./html-page.ts";
 
 /** A training row as people look at it. */
 export interface SampleView {
@@ -24,11 +25,7 @@ export interface ReportInput {
 }
 
 const style = `
-body{font:14px/1.5 system-ui,sans-serif;margin:24px auto;max-width:1080px;padding:0 16px;color:#1c2330}
-h1{font-size:22px}h2{font-size:17px;margin-top:32px}table{border-collapse:collapse;width:100%}
-th,td{padding:3px 8px;border-bottom:1px solid #e3e7ee;text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}.scroll{max-height:420px;overflow:auto}
-.charts{display:flex;flex-wrap:wrap;gap:12px}.charts svg{max-width:100%;height:auto}
+th,td{white-space:nowrap}.scroll{max-height:420px;overflow:auto}
 pre{background:#f5f7fa;padding:12px;overflow:auto}.row{font:12px/1.9 ui-monospace,monospace;word-break:break-all}
 .row span{padding:2px 1px;border-radius:3px}.t{background:#cdeccd}.c{color:#6b7484}
 .big{font-size:28px;font-weight:600}.cards{display:flex;gap:32px;flex-wrap:wrap}.cards div{min-width:120px}`;
@@ -36,22 +33,21 @@ pre{background:#f5f7fa;padding:12px;overflow:auto}.row{font:12px/1.9 ui-monospac
 /** One file that needs nothing else: curves, configuration, rollouts, samples with their masks. */
 export function reportHtml(input: ReportInput): string {
   const { result } = input;
-  return `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>${escape(result.name)} · Outrigger</title>
-<style>${style}</style></head><body>
-<h1>${escape(result.name)}</h1>
-<p>Run ${escape(result.runId)} · seed ${result.seed} · ${escape(result.compute)} · ${escape(result.state)}</p>
-<p>${escape(settingsLine(input.configText))}</p>
+  return htmlPage(
+    result.name,
+    style,
+    `<h1>${escapeHtml(result.name)}</h1>
+<p>Run ${escapeHtml(result.runId)} · seed ${result.seed} · ${escapeHtml(result.compute)} · ${escapeHtml(result.state)}</p>
+<p>${escapeHtml(settingsLine(input.configText))}</p>
 ${cards(result)}
 <h2>Curves</h2><div class="charts">${input.charts.join("")}</div>
 <h2>Steps</h2><div class="scroll">${stepTable(input.steps)}</div>
 <h2>Samples</h2><p>Trained tokens have a green ground; hover for logprob and policy version.</p>
 ${input.samples.map(sampleRow).join("") || "<p>None.</p>"}
 <h2>Rollouts</h2><div class="scroll">${rolloutTable(input.rollouts)}</div>
-<h2>Result</h2><pre>${escape(JSON.stringify(result, null, 2))}</pre>
-<h2>Experiment</h2><pre>${escape(input.configText)}</pre>
-</body></html>
-`;
+<h2>Result</h2><pre>${escapeHtml(JSON.stringify(result, null, 2))}</pre>
+<h2>Experiment</h2><pre>${escapeHtml(input.configText)}</pre>`,
+  );
 }
 
 /** What one compares runs by; everything else is at the end of the page. */
@@ -82,7 +78,8 @@ function cards(result: RunResult): string {
     ["wall time", `${result.wallSeconds.toFixed(0)} s`],
   ];
   const shown = entries.map(
-    ([name, value]) => `<div>${escape(name)}<br><span class="big">${escape(value)}</span></div>`,
+    ([name, value]) =>
+      `<div>${escapeHtml(name)}<br><span class="big">${escapeHtml(value)}</span></div>`,
   );
   return `<div class="cards">${shown.join("")}</div>`;
 }
@@ -104,7 +101,7 @@ function stepTable(steps: readonly StepMetrics[]): string {
     s.seconds.sampling.toFixed(1),
     s.seconds.update.toFixed(2),
   ]);
-  return table(
+  return htmlTable(
     [
       "step",
       "version",
@@ -126,7 +123,7 @@ function stepTable(steps: readonly StepMetrics[]): string {
 }
 
 function rolloutTable(rollouts: readonly StoredRollout[]): string {
-  return table(
+  return htmlTable(
     ["rollout", "task", "purpose", "state", "end", "attempts", "reward", "note"],
     rollouts.map((r) => [
       r.rolloutId,
@@ -148,26 +145,12 @@ function sampleRow({ rolloutId, reward, sample, texts }: SampleView): string {
     const title = isTrained
       ? `${id} · logprob ${sample.samplingLogprobs[i]?.toFixed(4)} · version ${sample.policyVersions[i]}`
       : String(id);
-    return `<span class="${isTrained ? "t" : "c"}" title="${title}">${escape(text)}</span>`;
+    return `<span class="${isTrained ? "t" : "c"}" title="${title}">${escapeHtml(text)}</span>`;
   });
   const shown = reward === null ? "no reward" : `reward ${reward}`;
-  return `<h3>${escape(rolloutId)} · ${shown}</h3><div class="row">${tokens.join("")}</div>`;
+  return `<h3>${escapeHtml(rolloutId)} · ${shown}</h3><div class="row">${tokens.join("")}</div>`;
 }
 
 function shortened(text: string): string {
   return text.length > 100 ? `${text.slice(0, 100)}…` : text;
-}
-
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  const cells = (tag: string, values: readonly string[]): string =>
-    `<tr>${values.map((value) => `<${tag}>${escape(value)}</${tag}>`).join("")}</tr>`;
-  return `<table>${cells("th", head)}${rows.map((row) => cells("td", row)).join("")}</table>`;
-}
-
-function escape(text: string): string {
-  return text
-    .replaceAll("&", "&amp;")
-    .replaceAll("<", "&lt;")
-    .replaceAll(">", "&gt;")
-    .replaceAll('"', "&quot;");
 }
