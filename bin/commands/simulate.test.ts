@@ -1,7 +1,8 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it, vi } from "vitest";
+import type { Workload } from "../../core/scheduling/workload.ts";
 import { simulateCommand } from "./simulate.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "outrigger-simulate-"));
@@ -37,6 +38,54 @@ describe("outrigger simulate", () => {
       stepCount: 2,
       groups: { trained: 16, dropped: 0 },
     });
+  });
+
+  it.each([
+    ["a time that is no time", { callMs: 1e308 }, {}, "callMs"],
+    [
+      "more steps than there are groups for",
+      {},
+      { steps: 3 },
+      "3 steps of 1 groups need 3 groups; there are 2, enough for 2 steps",
+    ],
+  ])("refuses %s", async (_what, turn, fields, message) => {
+    const tiny = JSON.parse(readFileSync(golden("tiny-workload.json"), "utf8")) as Workload;
+    Object.assign(tiny.groups[0]?.rollouts[0]?.turns[0] ?? {}, turn);
+    const path = join(folder, "bad.json");
+    writeFileSync(path, JSON.stringify({ ...tiny, ...fields }));
+    await expect(outrigger(path)).rejects.toThrow(message);
+  });
+
+  it("says how many steps were done where dropped groups leave too few", async () => {
+    const said = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+    const workload = join(folder, "dropping.json");
+    const sizes = ["--groups-per-step", "2", "--group-size", "4", "--slots", "2", "--sigma", "2"];
+    await outrigger("generate", "--steps", "6", ...sizes, "--out", workload);
+    await outrigger(
+      workload,
+      "--schedule",
+      "async",
+      "--staleness",
+      "1",
+      "--on-stale",
+      "drop",
+      "--target-rollouts",
+      "40",
+    );
+    expect(said.mock.calls.join()).toMatch(
+      /only 5 of 6 steps, with 9 of 12 groups: 3 were dropped/,
+    );
+    said.mockRestore();
+  });
+
+  it.each([
+    [["w", "--staleness", "1001"], "whole number from 0 to 1000"],
+    [["w", "--cut-grace-ms", "1e308"], "number from 0 to 1e12"],
+    [["generate", "--steps", "999999999"], "more than 1000000"],
+  ])("refuses %j", async (args, message) => {
+    const said = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+    await expect(outrigger(...args)).rejects.toThrow(message);
+    said.mockRestore();
   });
 
   it("reports what a log says by itself", async () => {

@@ -15,7 +15,7 @@ import { buildScheduleReport, type ScheduleReport } from "../../core/scheduling/
 import { simulateSchedule } from "../../core/scheduling/simulate-schedule.ts";
 import type { CallOrder } from "../../core/scheduling/simulated-engine.ts";
 import { targetRolloutCount } from "../../core/scheduling/target-rollout-count.ts";
-import { parseWorkload, type Workload } from "../../core/scheduling/workload.ts";
+import { maxDurationMs, parseWorkload, type Workload } from "../../core/scheduling/workload.ts";
 import { invocation } from "../../runtime/invocation.ts";
 
 interface SimulateOptions {
@@ -49,6 +49,10 @@ interface GenerateOptions {
   readonly out?: string;
 }
 
+const maxRolloutCount = 1_000_000;
+/** As in an experiment: schedule.maxStalenessSteps. */
+const maxStaleness = 1000;
+
 const jsonSummary = "write the report as JSON to a file, or to stdout instead of the table";
 
 /** `outrigger simulate`: a schedule on a virtual clock, and the workloads for it. */
@@ -61,7 +65,7 @@ export function simulateCommand(): Command {
         .choices(["sync", "collocated-async", "async"])
         .default("collocated-async"),
     )
-    .option("--staleness <k>", "staleness bound in versions (sync is always 0)", wholeNumber, 2)
+    .option("--staleness <k>", "staleness bound in versions (sync is always 0)", staleness, 2)
     .addOption(
       new Option("--on-stale <policy>", "hold updates up for old groups, or give them up")
         .choices(["wait", "drop"])
@@ -143,6 +147,7 @@ function generateSubcommand(): Command {
 
 async function simulate(path: string, options: SimulateOptions): Promise<void> {
   const workload = parseWorkload(await readJson(path));
+  refuseShort(workload);
   const settings = buildSettings(workload, options);
   const { callOrder } = options;
   const events = simulateSchedule(workload, { settings, callOrder });
@@ -166,6 +171,25 @@ async function simulate(path: string, options: SimulateOptions): Promise<void> {
   const json = `${JSON.stringify({ format: "outrigger-schedule-report/1", gainOverSync, ...report }, null, 2)}\n`;
   if (typeof options.json === "string") await writeText(options.json, json);
   process.stdout.write(options.json === true ? json : reportTable(report, gainOverSync));
+  const wanted = workload.steps * workload.batch.groupsPerStep;
+  const { trained, dropped } = report.groups;
+  if (trained < wanted) {
+    process.stderr.write(
+      `only ${report.stepCount} of ${workload.steps} steps, with ${trained} of ${wanted} groups: ${dropped} were dropped, and the workload has too few spare ones\n`,
+    );
+  }
+}
+
+/** What cannot be done even where no group is dropped. */
+function refuseShort({ steps, batch, groups }: Workload): void {
+  const possible = Math.floor(groups.length / batch.groupsPerStep);
+  if (possible >= steps) return;
+  const needed = steps * batch.groupsPerStep;
+  throw new OutriggerError(
+    "bad-workload",
+    `workload: ${steps} steps of ${batch.groupsPerStep} groups need ${needed} groups; there are ${groups.length}, enough for ${possible} steps`,
+    { origin: "user", hint: `Set steps to ${possible}, or add groups.` },
+  );
 }
 
 function buildSettings(workload: Workload, options: SimulateOptions): ScheduleSettings {
@@ -271,6 +295,7 @@ function reportTable(report: ScheduleReport, gainOverSync: number): string {
 
 async function generate(options: GenerateOptions): Promise<void> {
   const { medianMs, sigma, alpha } = options;
+  refuseHuge(options);
   const duration: DurationDistribution =
     options.distribution === "lognormal"
       ? { kind: "lognormal", medianMs, sigma }
@@ -285,6 +310,17 @@ async function generate(options: GenerateOptions): Promise<void> {
   const text = `${JSON.stringify(workload)}\n`;
   if (options.out === undefined) process.stdout.write(text);
   else await writeText(options.out, text);
+}
+
+/** A workload is held and written as a whole. */
+function refuseHuge({ steps, spareGroups, groupsPerStep, groupSize }: GenerateOptions): void {
+  const rolloutCount = (steps * groupsPerStep + spareGroups) * groupSize;
+  if (rolloutCount <= maxRolloutCount) return;
+  throw new OutriggerError(
+    "bad-workload",
+    `workload: ${rolloutCount} rollouts are more than ${maxRolloutCount}`,
+    { origin: "user", hint: "Lower --steps, --groups-per-step, --group-size or --spare-groups." },
+  );
 }
 
 async function readJson(path: string): Promise<unknown> {
@@ -329,11 +365,16 @@ function positiveWhole(text: string): number {
 }
 
 function positiveNumber(text: string): number {
-  return parseNumber(text, (n) => n > 0, "a number above 0");
+  return parseNumber(text, (n) => n > 0 && n <= maxDurationMs, "a number above 0, at most 1e12");
 }
 
 function amount(text: string): number {
-  return parseNumber(text, (n) => n >= 0, "a number, 0 or more");
+  return parseNumber(text, (n) => n >= 0 && n <= maxDurationMs, "a number from 0 to 1e12");
+}
+
+function staleness(text: string): number {
+  const isBound = (n: number) => Number.isSafeInteger(n) && n >= 0 && n <= maxStaleness;
+  return parseNumber(text, isBound, `a whole number from 0 to ${maxStaleness}`);
 }
 
 function share(text: string): number {

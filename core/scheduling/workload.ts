@@ -1,7 +1,10 @@
 import { z } from "zod";
 import { OutriggerError } from "../outrigger-error.ts";
 
-const durationMs = z.number().nonnegative();
+/** About thirty years: sums of many of them are still exact enough to be times. */
+export const maxDurationMs = 1e12;
+
+const durationMs = z.number().nonnegative().max(maxDurationMs);
 const positiveInt = z.int().positive();
 
 const workloadSchema = z.strictObject({
