@@ -3,6 +3,7 @@ import type { RunCapture } from "./capture-report.ts";
 /** A run's capture report for people: one fact a line, zeros of rare things left out. */
 export function formatCaptureReport(run: RunCapture): string {
   const { total } = run;
+  if (run.rollouts.length === 0) return "no calls\n";
   const { calls, tokens } = total;
   const lines = [
     `rollouts ${run.rollouts.length}, attempts ${total.attempts}, without a trainable token ${run.zeroCapture}`,
@@ -38,6 +39,7 @@ function list(counts: Readonly<Record<string, number>>): string {
   return shown.map(([name, count]) => `, ${name} ${count}`).join("");
 }
 
-function percent(share: number): string {
+function percent(share: number | null): string {
+  if (share === null) return "none";
   return `${(100 * share).toFixed(1)} %`;
 }

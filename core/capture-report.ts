@@ -89,8 +89,8 @@ export interface RunCapture {
   readonly zeroCapture: number;
   /** Share of rollouts with a known reward; null where the caller did not say. */
   readonly rewardCoverage: number | null;
-  /** Share of sampled tokens that have a usable logprob; 1 where nothing was sampled. */
-  readonly logprobCoverage: number;
+  /** Share of sampled tokens that have a usable logprob; null where nothing was sampled. */
+  readonly logprobCoverage: number | null;
   readonly total: CaptureReport;
 }
 
@@ -165,7 +165,7 @@ export function buildRunCapture(rollouts: readonly RolloutCapture[]): RunCapture
       judged.length === 0
         ? null
         : judged.filter((rollout) => rollout.hasReward).length / judged.length,
-    logprobCoverage: sampled === 0 ? 1 : withLogprobs / sampled,
+    logprobCoverage: sampled === 0 ? null : withLogprobs / sampled,
     total,
   };
 }

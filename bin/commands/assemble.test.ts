@@ -1,7 +1,7 @@
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { assembleCommand } from "./assemble.ts";
 
 const call = {
@@ -67,6 +67,15 @@ describe("outrigger assemble", () => {
     ]);
     const report = JSON.parse(await readFile(at("report.json"), "utf8")) as object;
     expect(report).toMatchObject({ total: { calls: { records: 2, duplicates: 1, trained: 1 } } });
+  });
+
+  it("says that there are no calls, and claims no coverage", async () => {
+    const said = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+    await assemble(await write("empty.jsonl", ""), "--report", at("empty.json"));
+    expect(said.mock.calls).toEqual([["no calls\n"]]);
+    said.mockRestore();
+    const report = JSON.parse(await readFile(at("empty.json"), "utf8")) as object;
+    expect(report).toMatchObject({ logprobCoverage: null, rewardCoverage: null });
   });
 
   it("names the file and the line of a bad call, and writes nothing", async () => {

@@ -112,7 +112,13 @@ describe("trajectories", () => {
 
   it("keeps several policy versions within one response and one row apart", () => {
     const calls = [
-      buildCall("c1", [1], [2, 3, 4], { policyVersions: [{ version: 2, start: 1, end: 2 }] }),
+      buildCall("c1", [1], [2, 3, 4], {
+        policyVersions: [
+          { version: 1, start: 0, end: 1 },
+          { version: 2, start: 1, end: 2 },
+          { version: 1, start: 2, end: 3 },
+        ],
+      }),
       buildCall("c2", [1, 2, 3, 4], [5], { policyVersion: 3 }),
     ];
     const [row] = assembleAttempt(calls).samples;
@@ -231,12 +237,23 @@ describe("incomplete calls", () => {
     ["one infinite logprob", { logprobs: [Number.NEGATIVE_INFINITY, -1] }, "logprob-not-finite"],
     ["one clamped logprob", { logprobs: [-9999, -1] }, "logprob-clamped"],
     ["one logprob below the clamp", { logprobs: [-10000, -1] }, "logprob-clamped"],
+    ["one logprob above 0", { logprobs: [0.5, -1] }, "logprob-invalid"],
+    [
+      "a token without a version",
+      { policyVersions: [{ version: 2, start: 1, end: 2 }] },
+      "policy-versions-invalid",
+    ],
+    [
+      "versions that stop short",
+      { policyVersions: [{ version: 2, start: 0, end: 1 }] },
+      "policy-versions-invalid",
+    ],
     ["one missing logprob", { logprobs: [-1] }, "logprobs-length-mismatch"],
     ["no logprobs", { logprobs: null }, "logprobs-missing"],
     ["a mark", { complete: false, incompleteReason: "stream-cut" }, "stream-cut"],
     [
       "versions out of range",
-      { policyVersions: [{ version: 2, start: 1, end: 3 }] },
+      { policyVersions: [{ version: 2, start: 0, end: 3 }] },
       "policy-versions-invalid",
     ],
   ])("%s: the whole call is context only", (_, fields, reason) => {

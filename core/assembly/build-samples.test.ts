@@ -49,7 +49,7 @@ describe("buildSamples", () => {
 
   it("knows nothing of reward coverage unless told", () => {
     expect(buildSamples(calls).report.rewardCoverage).toBeNull();
-    expect(buildSamples([]).report).toMatchObject({ logprobCoverage: 1, zeroCapture: 0 });
+    expect(buildSamples([]).report).toMatchObject({ logprobCoverage: null, zeroCapture: 0 });
   });
 });
 

@@ -12,6 +12,8 @@ export type CallFitness =
 
 /** vLLM reports this instead of -Infinity, which JSON cannot hold. */
 const CLAMPED_LOGPROB = -9999;
+/** A probability is at most 1; rounding may put its logarithm a little above 0. */
+const MAX_LOGPROB = 1e-4;
 
 /**
  * Judges a call as a whole: one bad logprob makes all of it unfit to train. The record's own
@@ -58,15 +60,18 @@ function findLogprobsProblem(call: CapturedCall): string | null {
         ? "logprob-clamped"
         : "logprob-not-finite";
     }
+    if (logprob > MAX_LOGPROB) return "logprob-invalid";
   }
   return null;
 }
 
-function findVersionsProblem(call: CapturedCall): string | null {
-  let end = 0;
-  for (const span of call.policyVersions ?? []) {
-    if (span.start < end || span.end < span.start) return "policy-versions-invalid";
-    end = span.end;
+/** Spans, where there are any, leave no token without a version. */
+function findVersionsProblem({ policyVersions, responseIds }: CapturedCall): string | null {
+  if (policyVersions === undefined || policyVersions.length === 0) return null;
+  let position = 0;
+  for (const { start, end } of policyVersions) {
+    if (start !== position || end < start) return "policy-versions-invalid";
+    position = end;
   }
-  return end > (call.responseIds?.length ?? 0) ? "policy-versions-invalid" : null;
+  return position === (responseIds?.length ?? 0) ? null : "policy-versions-invalid";
 }

@@ -236,7 +236,10 @@ class Play {
       responseIds: Int32Array.from(response),
       logprobs: Float32Array.from(logprobs),
       policyVersion: version,
-      policyVersions: [{ version: version + 1, start: cut, end: response.length }],
+      policyVersions: [
+        { version, start: 0, end: cut },
+        { version: version + 1, start: cut, end: response.length },
+      ],
       startedAt: this.#tick(),
       finishedAt: this.#tick(),
       delivered,
