@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { OutriggerError } from "../core/outrigger-error.ts";
+import { invocation, quoteForShell } from "../runtime/invocation.ts";
 import { checkEngine } from "./check-engine.ts";
 import { keepExperiment } from "./experiment/keep-experiment.ts";
 import type { Controller } from "./open-controller.ts";
@@ -89,7 +90,7 @@ function stopped({ path, identity }: RunDirectory): OutriggerError {
   const backend = identity.backend === undefined ? "" : ` --backend ${identity.backend}`;
   return new OutriggerError("run-stopped", `stopped; everything so far is in ${path}`, {
     origin: "user",
-    hint: `Go on with: outrigger run ${identity.experimentFile} --resume --out ${path}${backend}`,
+    hint: `Go on with: ${invocation()} run ${quoteForShell(identity.experimentFile)} --resume --out ${quoteForShell(path)}${backend}`,
   });
 }
 

@@ -5,6 +5,7 @@ import { asArray, asRecord, asText, parseJson } from "../dialects/json-value.ts"
 import { createSseDecoder } from "../sse/sse-decoder.ts";
 import { askEngine, type EngineAnswer } from "./ask-engine.ts";
 import type { CanaryResult, Engine } from "./engine.ts";
+import { statusProblem } from "./status-problem.ts";
 
 export interface CanaryOptions {
   readonly signal: AbortSignal;
@@ -86,7 +87,7 @@ async function probe(
     options,
   );
   if (answer.kind === "unreachable") return { answer, problem: answer.message };
-  if (answer.status !== 200) return { answer, problem: `status-${answer.status}` };
+  if (answer.status !== 200) return { answer, problem: statusProblem(answer.status, answer.body) };
   return { answer, problem: captureProblem(answer.body, stream) };
 }
 
