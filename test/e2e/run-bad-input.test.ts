@@ -142,6 +142,38 @@ describe("a backend that cannot start says why", () => {
   });
 });
 
+it("a broken verifier stops the run at the first evaluation; mended, --resume evaluates anew", async () => {
+  const broken = 'console.error("no answers.json"); process.exit(1);';
+  const { folder, file, out } = await experiment(
+    {
+      reward: { verifier: { retries: 0 } },
+      schedule: { steps: 1, groupsPerStep: 1, groupSize: 2 },
+      evaluation: { count: 2, after: false },
+      failurePolicy: { "infra-error": { maxRequeues: 0 } },
+      limits: { maxInfraErrorFraction: 1 },
+    },
+    { "verify.mjs": broken },
+  );
+  const first = await outrigger("run", file, "--out", out);
+  expect(first.code, first.output).toBe(2);
+  expect(first.output).toMatch(/warning: attempt eval-0-\d\.1 was not graded: .*no answers\.json/);
+  expect(first.output).toContain("none of the 2 rollouts of the evaluation before training");
+  expect(first.output).toContain("verifier-failed");
+  const changed = await experiment({ algorithm: { learningRate: 0.02 } });
+  const other = await outrigger("run", changed.file, "--out", out, "--resume");
+  expect(other.code, other.output).toBe(2);
+  expect(other.output).toContain("algorithm.learningRate: 0.01 in the run, 0.02 now");
+  const mended = `
+    import { createInterface } from "node:readline";
+    for await (const line of createInterface({ input: process.stdin })) {
+      console.log(JSON.stringify({ id: JSON.parse(line).id, reward: 1 }));
+    }`;
+  writeFileSync(join(folder, "verify.mjs"), mended);
+  const second = await outrigger("run", file, "--out", out, "--resume");
+  expect(second.code, second.output).toBe(0);
+  expect(second.output).toContain("pass@1 1.000 (2/2)");
+});
+
 /** What the harness does is what its task says. */
 const harness = `
 const call = () => fetch(process.env.OPENAI_BASE_URL + "/chat/completions", {
