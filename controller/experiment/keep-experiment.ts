@@ -82,7 +82,7 @@ function leavesOf(experiment: unknown): ReadonlyMap<string, string> {
   };
   const plain = (path: string, text: string): string => {
     // `node` was made the Node of that session, which may have been updated.
-    if (/\.command\.0$/.test(path) && basename(text) === "node") return "node";
+    if (path.endsWith(".command.0") && basename(text) === "node") return "node";
     return folder !== undefined && text.startsWith(folder)
       ? `./${text.slice(folder.length)}`
       : text;

@@ -6,6 +6,7 @@ import { join, resolve } from "node:path";
 import process from "node:process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { findByEnvironment } from "../../controller/runners/process-identity.ts";
+import type { StepMetrics } from "../../controller/scheduler/step-metrics.ts";
 import { openRunStores, type RunStores } from "../../controller/store/open-run-stores.ts";
 import { type Overrides, writeTinyExperiment } from "./tiny-experiment.ts";
 
@@ -172,6 +173,16 @@ it("a broken verifier stops the run at the first evaluation; mended, --resume ev
   const second = await outrigger("run", file, "--out", out, "--resume");
   expect(second.code, second.output).toBe(0);
   expect(second.output).toContain("pass@1 1.000 (2/2)");
+  const stores = await openRunStores(out);
+  const evaluated = await stores.rollouts.list({ purpose: "eval-0" });
+  const [step] = await stores.steps.steps<StepMetrics>();
+  await stores.close();
+  expect(evaluated).toHaveLength(2);
+  const begunAtMs = 1 + (step?.startedAtMs ?? 0) - 1000 * (step?.metrics?.seconds.sampling ?? 1e9);
+  const evaluatedAtMs = Math.max(...evaluated.map((rollout) => rollout.updatedAtMs));
+  expect(begunAtMs, "a step begins after the evaluation before it").toBeGreaterThanOrEqual(
+    evaluatedAtMs,
+  );
 });
 
 /** What the harness does is what its task says. */
