@@ -35,7 +35,7 @@ export function maxUnitsPerToken(tokenizerJson: unknown, tokens: Iterable<string
 /** How many units may become one. */
 function shrinking(normalizer: NormalizerJson | null | undefined): number {
   if (normalizer === null || normalizer === undefined) return 1;
-  switch (normalizer.type) {
+  switch (normalizer.type ?? "") {
     case "Sequence":
       return (normalizer.normalizers ?? []).reduce((product, n) => product * shrinking(n), 1);
     case "Prepend":
