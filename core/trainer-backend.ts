@@ -99,6 +99,8 @@ export interface PolicyEndpoint {
   readonly url: string;
   readonly model: string;
   readonly version: number;
+  /** For engines whose prefix cache may outlive a version: calls carry it as `cache_salt`. */
+  readonly cacheSalt?: string;
 }
 
 /**

@@ -133,7 +133,12 @@ function gateOrder(command: GateCommand | undefined): GateOrder {
 function enginePolicy(update: PolicyUpdate): EnginePolicy {
   return {
     version: Number(update.version),
-    endpoints: update.endpoints.map(({ url, apiKey, model }) => ({ url, apiKey, model })),
+    endpoints: update.endpoints.map(({ url, apiKey, model, cacheSalt }) => ({
+      url,
+      apiKey,
+      model,
+      cacheSalt,
+    })),
   };
 }
 

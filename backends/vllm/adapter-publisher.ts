@@ -106,7 +106,7 @@ export function openAdapterPublisher(options: AdapterPublisherOptions): AdapterP
     endpoints: () => {
       if (served === undefined) return [];
       const { name, version } = served;
-      return engines.map(({ url }) => ({ url, model: name, version }));
+      return engines.map(({ url }) => ({ url, model: name, version, cacheSalt: name }));
     },
     close: async () => {
       clearInterval(timer);

@@ -19,6 +19,7 @@ export interface ServedPolicy {
     readonly apiKey?: string;
     /** Model name to ask this engine for. */
     readonly model?: string;
+    readonly cacheSalt?: string;
   }[];
 }
 
@@ -73,7 +74,12 @@ export function buildPolicyUpdate(policy: ServedPolicy): PolicyUpdate {
   return create(PolicyUpdateSchema, {
     model: policy.model,
     version: BigInt(policy.version),
-    endpoints: policy.endpoints.map(({ url, apiKey = "", model = "" }) => ({ url, apiKey, model })),
+    endpoints: policy.endpoints.map(({ url, apiKey = "", model = "", cacheSalt = "" }) => ({
+      url,
+      apiKey,
+      model,
+      cacheSalt,
+    })),
   });
 }
 

@@ -23,6 +23,10 @@ export async function servePolicy(
   ingest.publishPolicy({
     model: first.model,
     version,
-    endpoints: endpoints.map(({ url, model }) => ({ url, model })),
+    endpoints: endpoints.map(({ url, model, cacheSalt }) => ({
+      url,
+      model,
+      ...(cacheSalt !== undefined && { cacheSalt }),
+    })),
   });
 }

@@ -4,7 +4,13 @@ import { buildFinishedCall } from "../capture/build-finished-call.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
 import { samplingJson } from "../capture/sampling-json.ts";
 import { createCallCapture } from "../dialects/call-capture.ts";
-import type { Dialect, DialectError, DialectStream, PlannedCall } from "../dialects/dialect.ts";
+import type {
+  Dialect,
+  DialectError,
+  DialectStream,
+  PlannedCall,
+  RequestSettings,
+} from "../dialects/dialect.ts";
 import { parseJson } from "../dialects/json-value.ts";
 import type { Passage } from "../gate/gate.ts";
 import { engineRequestHeaders } from "../http/relay-headers.ts";
@@ -247,7 +253,10 @@ export class CallRelay implements RetriableCall {
       engine: engine.profile,
       capture: true,
       ...(engine.model === undefined ? {} : { model: engine.model }),
-      sampling: identity.mode === "train" ? trainOverrides : evalOverrides,
+      sampling: withSalt(
+        identity.mode === "train" ? trainOverrides : evalOverrides,
+        engine.cacheSalt,
+      ),
       translation: this.#context.translation,
       requestId,
       newId: this.#context.newId,
@@ -431,4 +440,12 @@ function untrainable(
     return engine.canary.problem === undefined ? undefined : "canary-failed";
   }
   return requiresCanary ? "canary-pending" : undefined;
+}
+
+/** With a salt a prefix cache never answers with what another policy version has computed. */
+function withSalt(
+  overrides: NonNullable<RequestSettings["sampling"]>,
+  cacheSalt: string | undefined,
+): NonNullable<RequestSettings["sampling"]> {
+  return cacheSalt === undefined ? overrides : { ...overrides, cache_salt: cacheSalt };
 }

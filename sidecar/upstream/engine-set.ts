@@ -140,6 +140,7 @@ export class EngineSet {
       basePath: url.pathname.replace(/\/+$/, "").replace(/\/v1$/, ""),
       apiKey: endpoint.apiKey === "" ? undefined : endpoint.apiKey,
       model: endpoint.model === "" ? undefined : endpoint.model,
+      cacheSalt: endpoint.cacheSalt === "" ? undefined : endpoint.cacheSalt,
       pool: known?.pool ?? openEnginePool(url.origin, this.#options),
       policyVersion: version,
       inFlight: 0,

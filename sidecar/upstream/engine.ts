@@ -8,6 +8,8 @@ export interface EngineEndpoint {
   readonly apiKey?: string | undefined;
   /** Model name to ask this engine for; empty or undefined keeps the harness's. */
   readonly model?: string | undefined;
+  /** Sent as `cache_salt` with each call; empty or undefined for none. */
+  readonly cacheSalt?: string | undefined;
 }
 
 /** What a canary call through the real path showed. */
@@ -32,6 +34,7 @@ export interface Engine {
   readonly basePath: string;
   readonly apiKey: string | undefined;
   readonly model: string | undefined;
+  readonly cacheSalt: string | undefined;
   readonly pool: Dispatcher;
   readonly policyVersion: number;
   inFlight: number;

@@ -102,6 +102,9 @@ it("trains with vLLM engines that others run: each version is a LoRA adapter of 
   expect(loads.map((name) => /-v(\d)-\d+$/.exec(name)?.[1])).toEqual(["0", "1", "1", "2", "3"]);
   // Harness calls name the adapter of their version.
   expect(new Set(vllm.sampled)).toEqual(new Set(loads));
+  const salted = vllm.sampled.filter((name, i) => vllm.salts[i] === name);
+  expect(salted.length).toBeGreaterThanOrEqual(result.calls.captured);
+  expect(vllm.salts.every((salt, i) => salt === undefined || salt === vllm.sampled[i])).toBe(true);
   expect(existsSync(join(directory, "tiny", "adapters", loads.at(-1) as string))).toBe(true);
   expect(readdirSync(join(directory, "tiny", "adapters")).length).toBeLessThanOrEqual(4);
 });

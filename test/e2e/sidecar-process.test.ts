@@ -124,7 +124,10 @@ describe("the sidecar without a controller", () => {
       env: { ...process.env, OUTRIGGER_SOURCE: "1" },
     });
     const rows = samples.toString().trim().split("\n");
-    expect(rows.map((row) => JSON.parse(row))).toMatchObject([{ rolloutId: "mine" }, { rolloutId: "mine" }]);
+    expect(rows.map((row) => JSON.parse(row))).toMatchObject([
+      { rolloutId: "mine" },
+      { rolloutId: "mine" },
+    ]);
   });
 
   it("writes text only when told to, and then without secrets", async () => {

@@ -34,6 +34,8 @@ export interface VllmLora {
   readonly events: readonly string[];
   /** Model names of the samples that were answered, in order. */
   readonly sampled: readonly string[];
+  /** The `cache_salt` of each of them. */
+  readonly salts: readonly (string | undefined)[];
   /** As after a restart: no adapter is known. */
   forget(): void;
   close(): Promise<void>;
@@ -53,6 +55,7 @@ export async function openVllmLora(options: VllmLoraOptions): Promise<VllmLora> 
   const adapters = new Map<string, Loaded>();
   const events: string[] = [];
   const sampled: string[] = [];
+  const salts: (string | undefined)[] = [];
   const drop = (name: string): void => {
     adapters.get(name)?.policy.destroy();
     adapters.delete(name);
@@ -96,7 +99,7 @@ export async function openVllmLora(options: VllmLoraOptions): Promise<VllmLora> 
     const adapter = adapters.get(name);
     if (adapter === undefined) return fail(response, 404, `The model \`${name}\` does not exist.`);
     // The policy behind this knows nothing of salts.
-    const { cache_salt: _salt, ...plain } = body;
+    const { cache_salt: salt, ...plain } = body;
     adapter.running += 1;
     try {
       const answer = await fetch(adapter.policy.url + path.slice("/v1".length), {
@@ -105,6 +108,7 @@ export async function openVllmLora(options: VllmLoraOptions): Promise<VllmLora> 
         body: JSON.stringify(plain),
       });
       sampled.push(name);
+      salts.push(salt === undefined ? undefined : String(salt));
       // vLLM does not tell versions.
       const text = (await answer.text()).replace(/,?"policy_versions":\[[^\]]*\]/g, "");
       response.writeHead(answer.status, {
@@ -158,6 +162,7 @@ export async function openVllmLora(options: VllmLoraOptions): Promise<VllmLora> 
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
     events,
     sampled,
+    salts,
     get running() {
       return [...adapters].flatMap(([name, one]) => (one.running > 0 ? [name] : []));
     },
