@@ -108,7 +108,7 @@ export async function openVllmLora(options: VllmLoraOptions): Promise<VllmLora> 
         body: JSON.stringify(plain),
       });
       sampled.push(name);
-      salts.push(salt === undefined ? undefined : String(salt));
+      salts.push(typeof salt === "string" ? salt : undefined);
       // vLLM does not tell versions.
       const text = (await answer.text()).replace(/,?"policy_versions":\[[^\]]*\]/g, "");
       response.writeHead(answer.status, {
