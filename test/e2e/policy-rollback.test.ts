@@ -21,6 +21,9 @@ afterAll(() => rmSync(directory, { recursive: true }));
 const cli = async (...args: string[]): Promise<string> =>
   (await promisify(execFile)(process.execPath, [outrigger, ...args])).stdout;
 
+/** Enough that the run still goes on when the commands have started on a busy machine. */
+const steps = 12;
+
 type PolicyView = Awaited<ReturnType<PolicyControl["list"]>>;
 
 /** Until the view of a live run is as wanted; a run that ends before fails. */
@@ -50,7 +53,7 @@ async function until(
 
 it("a run goes back to a checkpoint by one command, and on from there under new versions", async () => {
   const file = await writeTinyExperiment(join(directory, "tiny"), {
-    schedule: { steps: 4, groupsPerStep: 1, groupSize: 4 },
+    schedule: { steps, groupsPerStep: 1, groupSize: 4 },
     evaluation: { before: false, after: false },
     retention: { checkpointEverySteps: 1 },
   });
@@ -78,11 +81,11 @@ it("a run goes back to a checkpoint by one command, and on from there under new 
   expect(await ended).toBe(0);
   expect(output).toContain(`rolled back to step-1, now version ${said.version}`);
   const result = JSON.parse(readFileSync(join(out, "result.json"), "utf8")) as RunResult;
-  // Four updates and one rollback, each a version of its own.
-  expect(result).toMatchObject({ state: "done", steps: 4, policyVersion: 5 });
+  // The updates and one rollback, each a version of its own.
+  expect(result).toMatchObject({ state: "done", steps, policyVersion: steps + 1 });
   const log = parseScheduleLog(readFileSync(join(out, "schedule.jsonl"), "utf8"));
   const published = log.flatMap((event) => (event.type === "publish" ? [event.version] : []));
-  expect(published).toEqual([1, 2, 3, 4, 5]);
+  expect(published).toEqual(Array.from({ length: steps + 1 }, (_, i) => i + 1));
   const violations = checkScheduleLog(log, {
     maxStaleness: 0,
     isDeviceShared: true,
@@ -94,5 +97,6 @@ it("a run goes back to a checkpoint by one command, and on from there under new 
   });
   expect(violations).toEqual([]);
   // It can still be resumed: the versions of the run and of the backend belong together.
-  expect(await cli("run", file, "--out", out, "--resume", "--steps", "5")).toContain("5 steps");
+  const more = await cli("run", file, "--out", out, "--resume", "--steps", String(steps + 1));
+  expect(more).toContain(`${steps + 1} steps`);
 });
