@@ -75,7 +75,9 @@ describe("a policy is published to vLLM", () => {
   it("under a name of its own per version, tried before it counts", async () => {
     await open();
     await publish(0);
-    expect(publisher.endpoints()).toEqual([{ url: vllm.url, model: "run-m-v0", version: 0 }]);
+    expect(publisher.endpoints()).toEqual([
+      { url: vllm.url, model: "run-m-v0", version: 0, cacheSalt: "run-m-v0" },
+    ]);
     await publish(1);
     expect(publisher.served).toMatchObject({ name: "run-m-v1", version: 1 });
     expect(vllm.sampled).toEqual(["run-m-v0", "run-m-v1"]);

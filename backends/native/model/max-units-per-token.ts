@@ -21,14 +21,18 @@ interface TokenizerJson {
  * vanish: unknown words as one token, tokens that eat the blanks beside them, normalizers that
  * leave something out.
  */
-export function maxUnitsPerToken(tokenizerJson: unknown, tokens: Iterable<string>): number {
+export function maxUnitsPerToken(
+  tokenizerJson: unknown,
+  /** Undefined where ids leave a gap. */
+  tokens: Iterable<string | undefined>,
+): number {
   const { model, normalizer, added_tokens: added } = tokenizerJson as TokenizerJson;
   const isBpe = model?.type === undefined || model.type === "BPE";
   const losesUnknown = (model?.unk_token ?? null) !== null && model?.byte_fallback !== true;
   const eatsBlanks = added?.some(({ lstrip, rstrip }) => lstrip === true || rstrip === true);
   if (!isBpe || losesUnknown || eatsBlanks === true) return Number.POSITIVE_INFINITY;
   let longest = 1;
-  for (const token of tokens) longest = Math.max(longest, token.length);
+  for (const token of tokens) longest = Math.max(longest, token?.length ?? 0);
   return longest * shrinking(normalizer);
 }
 
