@@ -103,7 +103,10 @@ describe.skipIf(!isThere)("Agent Lightning's own client and managers", () => {
     }
     for (const view of of("turns")) {
       expect(view).toMatchObject({ state: "succeeded", reward: 0.5, error: null });
-      expect(view.raw).toEqual(["model_request", "model_request", "note", "reward", "hook_note"]);
+      // Records and events come by different ways, so in no order of one to the other.
+      const ofHarness = view.raw.filter((type) => type !== "model_request");
+      expect(ofHarness).toEqual(["note", "reward", "hook_note"]);
+      expect(view.raw.filter((type) => type === "model_request")).toHaveLength(2);
       expect(view.triplet_events).toEqual(view.raw);
       expect(view.raw_requests.map(({ messages }) => messages)).toEqual([1, 3]);
       expect(view.triplets[1]?.prompt).toBeGreaterThan(view.triplets[0]?.prompt ?? 0);

@@ -197,9 +197,11 @@ function restartableEngine() {
     requests: () => requests,
     start: (port: number): Promise<number> => {
       const next = createServer((request, response) => {
-        request.resume();
+        const parts: Buffer[] = [];
+        request.on("data", (part: Buffer) => parts.push(part));
         request.on("end", () => {
-          if (request.method === "POST") requests += 1;
+          // A client's own; the canary, which may come again after an outage, is not counted.
+          if (Buffer.concat(parts).includes('"content":"hi"')) requests += 1;
           const choices = [{ index: 0, message: { content: "x" }, finish_reason: "stop" }];
           response.setHeader("content-type", "application/json");
           setImmediate(() => response.end(JSON.stringify({ choices, data: [{ id: "toy" }] })));
