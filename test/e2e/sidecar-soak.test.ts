@@ -201,10 +201,14 @@ function restartableEngine() {
         request.on("data", (part: Buffer) => parts.push(part));
         request.on("end", () => {
           // A client's own; the canary, which may come again after an outage, is not counted.
-          if (Buffer.concat(parts).includes('"content":"hi"')) requests += 1;
+          const isClients = Buffer.concat(parts).includes('"content":"hi"');
           const choices = [{ index: 0, message: { content: "x" }, finish_reason: "stop" }];
           response.setHeader("content-type", "application/json");
-          setImmediate(() => response.end(JSON.stringify({ choices, data: [{ id: "toy" }] })));
+          // One that the engine has read when it goes down is answered 503: asked again, and refused.
+          setImmediate(() => {
+            if (isClients && !request.socket.destroyed) requests += 1;
+            response.end(JSON.stringify({ choices, data: [{ id: "toy" }] }));
+          });
         });
       });
       next.on("connection", (socket) => {
