@@ -1,19 +1,17 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import SqliteDatabase from "better-sqlite3";
 import { afterAll, describe, expect, it } from "vitest";
 import { loadExperiment } from "../../controller/experiment/load-experiment.ts";
-import { findByEnvironment } from "../../controller/runners/process-identity.ts";
 import { buildStepBatch } from "../../controller/scheduler/build-step-batch.ts";
 import { trainingSettingsOf } from "../../controller/scheduler/experiment-settings.ts";
 import type { StepMetrics } from "../../controller/scheduler/step-metrics.ts";
 import { openRunStores } from "../../controller/store/open-run-stores.ts";
 import { isTerminal } from "../../core/rollouts/rollout-state.ts";
+import { killProcess, RunSessions } from "./run-sessions.ts";
 import { writeTinyExperiment } from "./tiny-experiment.ts";
 
-const executable = resolve(import.meta.dirname, "../../bin/outrigger.js");
 const killCount = 24;
 const seed = 20_261_130;
 const victims = ["controller", "sidecar", "backend", "harness"] as const;
@@ -28,91 +26,17 @@ function randomSource(start: number): () => number {
   };
 }
 
-/** One `outrigger run` process after another over the same directory. */
-class RunUnderFire {
-  readonly #experiment: string;
-  readonly directory: string;
-  readonly #sessions: string[] = [];
-  #child: ChildProcess | undefined;
-  #ended: Promise<number | string> = Promise.resolve(0);
-
-  constructor(experiment: string, directory: string) {
-    this.#experiment = experiment;
-    this.directory = directory;
-  }
-
-  start(steps: number): void {
-    const isResume = existsSync(join(this.directory, "run.json"));
-    const child = spawn(
-      process.execPath,
-      [
-        executable,
-        "run",
-        this.#experiment,
-        "--out",
-        this.directory,
-        "--steps",
-        String(steps),
-        ...(isResume ? ["--resume"] : []),
-      ],
-      { stdio: ["ignore", "pipe", "pipe"] },
-    );
-    let output = "";
-    for (const stream of [child.stdout, child.stderr]) {
-      stream.on("data", (chunk: Buffer) => {
-        output += chunk.toString();
-      });
-    }
-    this.#child = child;
-    this.#ended = new Promise((done) => {
-      child.once("close", (code, signal) => {
-        this.#sessions.push(output);
-        done(signal ?? code ?? 0);
-      });
-    });
-  }
-
-  get output(): string {
-    return this.#sessions.join("\n-----\n");
-  }
-
-  /** Exit code, or the signal that ended it. */
-  ended(): Promise<number | string> {
-    return this.#ended;
-  }
-
-  get isAlive(): boolean {
-    return this.#child?.exitCode === null && this.#child.signalCode === null;
-  }
-
+class RunUnderFire extends RunSessions {
   /** Kills one process of the run with SIGKILL; false when there is none of that kind now. */
   async kill(victim: Victim, pick: number, steps: number): Promise<boolean> {
     if (victim === "controller") {
-      if (!this.isAlive) throw new Error(`the run ended by itself:\n${await this.#last()}`);
-      this.#child?.kill("SIGKILL");
-      await this.#ended;
+      if (!this.isAlive) throw new Error(`the run ended by itself:\n${await this.lastOutput()}`);
+      await this.killController();
       this.start(steps);
       return true;
     }
-    const pids = this.pids(victim);
-    const pid = pids[Math.floor(pick * pids.length)];
-    if (pid === undefined) return false;
-    try {
-      process.kill(pid, "SIGKILL");
-      return true;
-    } catch {
-      return false;
-    }
-  }
-
-  pids(victim: Exclude<Victim, "controller">): readonly number[] {
-    const children = this.#read<Record<string, { readonly pid: number }>>("children.json") ?? {};
-    const own = children[victim]?.pid;
-    if (victim !== "harness") return own === undefined ? [] : [own];
-    const runId = this.#read<{ readonly runId: string }>("run.json")?.runId;
-    if (runId === undefined) return [];
-    const ours = new Set(Object.values(children).map(({ pid }) => pid));
-    return findByEnvironment({ OUTRIGGER_RUN_ID: runId }).filter((pid) => !ours.has(pid));
+    const pids = victim === "harness" ? this.harnessPids() : [this.pidOf(victim)];
+    return killProcess(pids[Math.floor(pick * pids.length)]);
   }
 
   /** Request ids that are durable now: what a sidecar has had acknowledged is among them. */
@@ -143,33 +67,6 @@ class RunUnderFire {
       return 0;
     } finally {
       db.close();
-    }
-  }
-
-  async destroy(): Promise<void> {
-    this.#child?.kill("SIGKILL");
-    await this.#ended;
-    for (const victim of ["harness", "sidecar", "backend"] as const) {
-      for (const pid of this.pids(victim)) {
-        try {
-          process.kill(pid, "SIGKILL");
-        } catch {
-          // Gone already.
-        }
-      }
-    }
-  }
-
-  async #last(): Promise<string> {
-    await this.#ended;
-    return this.#sessions.at(-1) ?? "";
-  }
-
-  #read<T>(name: string): T | undefined {
-    try {
-      return JSON.parse(readFileSync(join(this.directory, name), "utf8")) as T;
-    } catch {
-      return undefined;
     }
   }
 }

@@ -100,8 +100,11 @@ export async function writeTinyModel(directory: string): Promise<void> {
   await writeSafetensors(join(directory, "model.safetensors"), weights);
 }
 
-/** Two turns over plain fetch, with the patience of an ordinary client: a few retries. */
-const harness = `
+/**
+ * Two turns over plain fetch, with the patience of an ordinary client: a few retries. `preface` is
+ * run first, `beforeTurn` before each `turn` (0, 1).
+ */
+export const twoTurnHarness = ({ preface = "", beforeTurn = "" } = {}): string => `${preface}
 import { writeFileSync } from "node:fs";
 const url = process.env.OPENAI_BASE_URL + "/chat/completions";
 const headers = { authorization: "Bearer " + process.env.OPENAI_API_KEY, "content-type": "application/json" };
@@ -120,6 +123,7 @@ async function ask(messages) {
 const messages = [{ role: "user", content: process.env.QUESTION }];
 let text = "";
 for (let turn = 0; turn < 2; turn += 1) {
+  ${beforeTurn}
   const content = await ask(messages);
   text += content;
   messages.push({ role: "assistant", content }, { role: "user", content: "more" });
@@ -171,7 +175,7 @@ export async function writeTinyExperiment(
   const written: Record<string, string> = {
     "train.jsonl": tasks("t", 12),
     "held-out.jsonl": tasks("h", 4),
-    "harness.mjs": harness,
+    "harness.mjs": twoTurnHarness(),
     "verify.mjs": verifier,
     ...files,
   };
