@@ -1,13 +1,16 @@
 import type { TrainingSample } from "../../core/sample.ts";
 import type { UpdateSettings } from "../../core/trainer-backend.ts";
 import { policyLossOfRow } from "../native/training/policy-loss.ts";
-import { buildDatum, buildGradientDatum, buildLoss, splitIntoCalls } from "./build-data.ts";
+import { buildGradientDatum, buildLoss, splitIntoCalls } from "./build-data.ts";
 import { readLogprobs } from "./summarise-update.ts";
+import type { Datum } from "./tinker-wire.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
 export interface GradientCalls {
   readonly trainable: readonly TrainingSample[];
+  /** Those rows as `buildDatum` makes them, cut into calls. */
+  readonly batches: readonly (readonly Datum[])[];
   readonly settings: UpdateSettings;
   /** Tokens of one call. */
   readonly maxCallTokens: number;
@@ -33,12 +36,9 @@ export function isServerLoss({ loss, correction, klCoefficient }: UpdateSettings
   return hasName && correction.kind === "none" && klCoefficient === 0;
 }
 
-/** How many training calls an update of these rows makes before its optimizer step. */
-export function gradientCallCount(
-  calls: Pick<GradientCalls, "trainable" | "settings" | "maxCallTokens">,
-): number {
-  const count = splitIntoCalls(calls.trainable.map(buildDatum), calls.maxCallTokens).length;
-  return isServerLoss(calls.settings) ? count : 2 * count;
+/** How many training calls an update makes before its optimizer step. */
+export function gradientCallCount(batchCount: number, settings: UpdateSettings): number {
+  return isServerLoss(settings) ? batchCount : 2 * batchCount;
 }
 
 /**
@@ -51,9 +51,7 @@ export function gradientCallCount(
  * ratio is 1.
  */
 export async function accumulateGradient(calls: GradientCalls): Promise<AccumulatedGradient> {
-  const { trainable, settings, maxCallTokens, send } = calls;
-  const data = trainable.map(buildDatum);
-  const batches = splitIntoCalls(data, maxCallTokens);
+  const { trainable, batches, settings, maxCallTokens, send } = calls;
   if (isServerLoss(settings)) {
     const answers: Json[] = [];
     for (const [i, batch] of batches.entries()) {

@@ -5,12 +5,13 @@ import type { Logger } from "../../runtime/log.ts";
 import { updateNotFinite } from "../native/training/check-update.ts";
 import { accumulateGradient, gradientCallCount } from "./accumulate-gradient.ts";
 import type { ServedSampler } from "./asample-engine.ts";
-import { buildAdamParams, buildDatum } from "./build-data.ts";
+import { buildAdamParams, buildDatum, splitIntoCalls } from "./build-data.ts";
 import { parseSequence } from "./parse-sequence.ts";
 import { createRowLogprobs } from "./row-logprobs.ts";
 import { readOptimMetrics, summariseUpdate } from "./summarise-update.ts";
 import { isReason, requestIdOf, type TinkerClient } from "./tinker-client.ts";
 import type { TinkerJournal } from "./tinker-journal.ts";
+import type { Datum } from "./tinker-wire.ts";
 
 export interface TinkerTrainerOptions {
   readonly client: TinkerClient;
@@ -241,6 +242,7 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
     const firstSeqId = await claimSeqIds(update.updateId, plan);
     const gradient = await accumulateGradient({
       trainable,
+      batches: plan.batches,
       settings,
       maxCallTokens: options.maxCallTokens,
       send: (path, body, callIndex) => {
@@ -376,6 +378,8 @@ export function createTinkerTrainer(options: TinkerTrainerOptions): TinkerTraine
 }
 
 interface UpdatePlan {
+  /** The rows that are trained, cut into calls. */
+  readonly batches: readonly (readonly Datum[])[];
   /** Training calls before the optimizer step. */
   readonly callCount: number;
   readonly optimStep: Readonly<Record<string, unknown>>;
@@ -386,9 +390,11 @@ interface UpdatePlan {
 function buildPlan({ trainable, settings }: CheckedUpdate, maxCallTokens: number): UpdatePlan {
   const optimStep = { adam_params: buildAdamParams(settings), type: "optim_step" };
   const hash = createHash("sha256");
-  for (const part of [settings, ...trainable.map(buildDatum)]) hash.update(JSON.stringify(part));
-  const callCount = gradientCallCount({ trainable, settings, maxCallTokens });
-  return { callCount, optimStep, hash: hash.digest("hex") };
+  const data = trainable.map(buildDatum);
+  for (const part of [settings, ...data]) hash.update(JSON.stringify(part));
+  const batches = splitIntoCalls(data, maxCallTokens);
+  const callCount = gradientCallCount(batches.length, settings);
+  return { batches, callCount, optimStep, hash: hash.digest("hex") };
 }
 
 function promptOf({ tokenIds, lossMask }: TrainingSample): number[] {
