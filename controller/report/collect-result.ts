@@ -54,7 +54,7 @@ export async function collectResult(options: CollectOptions): Promise<RunResult>
     rollouts: await rollouts.list({ limit: maxReportRollouts }),
     samples: await sampleViews(options, known.at(-1)?.groupIds ?? []),
     ...(decode !== undefined && { decode }),
-    configText: JSON.stringify(experiment, null, 2),
+    experiment,
   });
   return result;
 }

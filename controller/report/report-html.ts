@@ -20,8 +20,8 @@ export interface ReportInput {
   readonly steps: readonly StepMetrics[];
   readonly rollouts: readonly StoredRollout[];
   readonly samples: readonly SampleView[];
-  /** The experiment as it ran, JSON text without secrets. */
-  readonly configText: string;
+  /** As it ran. */
+  readonly experiment: Experiment;
 }
 
 const style = `
@@ -38,7 +38,7 @@ export function reportHtml(input: ReportInput): string {
     style,
     `<h1>${escapeHtml(result.name)}</h1>
 <p>Run ${escapeHtml(result.runId)} · seed ${result.seed} · ${escapeHtml(result.compute)} · ${escapeHtml(result.state)}</p>
-<p>${escapeHtml(settingsLine(input.configText))}</p>
+<p>${escapeHtml(settingsLine(input.experiment))}</p>
 ${cards(result)}
 <h2>Curves</h2><div class="charts">${input.charts.join("")}</div>
 <h2>Steps</h2><div class="scroll">${stepTable(input.steps)}</div>
@@ -46,16 +46,12 @@ ${cards(result)}
 ${input.samples.map(sampleRow).join("") || "<p>None.</p>"}
 <h2>Rollouts</h2><div class="scroll">${rolloutTable(input.rollouts)}</div>
 <h2>Result</h2><pre>${escapeHtml(JSON.stringify(result, null, 2))}</pre>
-<h2>Experiment</h2><pre>${escapeHtml(input.configText)}</pre>`,
+<h2>Experiment</h2><pre>${escapeHtml(JSON.stringify(input.experiment, null, 2))}</pre>`,
   );
 }
 
 /** What one compares runs by; everything else is at the end of the page. */
-function settingsLine(configText: string): string {
-  const { backend, schedule, algorithm } = JSON.parse(configText) as Pick<
-    Experiment,
-    "backend" | "schedule" | "algorithm"
-  >;
+function settingsLine({ backend, schedule, algorithm }: Experiment): string {
   return [
     `${backend.kind} backend`,
     ...("model" in backend ? [`model ${backend.model}`] : []),

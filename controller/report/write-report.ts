@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Sample } from "../../core/sample.ts";
+import type { Experiment } from "../experiment/load-experiment.ts";
 import { writeAtomically } from "../run-directory.ts";
 import type { StepMetrics } from "../scheduler/step-metrics.ts";
 import type { StoredRollout } from "../store/rollout-store.ts";
@@ -14,7 +15,8 @@ export interface ReportFacts {
   readonly samples: readonly { readonly sample: Sample; readonly reward: number | null }[];
   /** Text of token ids; absent where no tokenizer is at hand. */
   readonly decode?: (ids: readonly number[]) => string;
-  readonly configText: string;
+  /** As it ran. */
+  readonly experiment: Experiment;
 }
 
 /** Writes `result.json`, `reward-curve.svg` and `report.html` into the run's directory. */
