@@ -1,6 +1,6 @@
 /**
  * What the sidecar costs over a bare Node `http` + undici relay, in the same run:
- *   npx tsx bench/sidecar.ts [--quick] [--only cpu,latency,memory,start] [--profile FOLDER]
+ *   npx tsx bench/sidecar.ts [--quick] [--only request,chunk,latency,memory,start] [--profile FOLDER]
  * The engine, the baseline and the sidecar are processes of their own on loopback; CPU is what the
  * kernel charged to the process (user + system), blocks of both in turn, medians reported.
  */
@@ -219,10 +219,12 @@ async function main(): Promise<void> {
       ...(profileFolder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profileFolder]),
     ],
   );
-  if (wants("cpu")) {
+  if (wants("request")) {
     const small = { stream: false, tokens: 16 };
-    const streamed = { stream: true, tokens: 200 };
     results["cpuPerRequest"] = await compareCpu(baseline, sidecar, small, 2_000, 1);
+  }
+  if (wants("chunk")) {
+    const streamed = { stream: true, tokens: 200 };
     results["cpuPerChunk"] = await compareCpu(baseline, sidecar, streamed, 100, 200);
   }
   if (wants("latency")) results["latency"] = await latency(engine, sidecar);
