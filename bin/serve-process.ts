@@ -38,7 +38,7 @@ export async function serveProcess<
   readonly start: (config: z.output<S>, log: Logger) => Promise<ServedProcess>;
 }): Promise<void> {
   const { config: file, printConfig, exitWithParent, ...values } = options.flags;
-  const loaded = loadConfig(options.schema, {
+  const loaded = await loadConfig(options.schema, {
     file,
     environment: process.env,
     environmentPrefix: options.environmentPrefix,

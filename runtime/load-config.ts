@@ -1,5 +1,3 @@
-import { readFileSync } from "node:fs";
-import { parse as parseYaml } from "yaml";
 import * as z from "zod";
 import { OutriggerError } from "../core/outrigger-error.ts";
 
@@ -30,13 +28,17 @@ type Tree = { [key: string]: unknown };
  * every problem is listed at once with its path and where the value came from.
  * Mark a secret with `.meta({ secret: true })`.
  */
-export function loadConfig<S extends z.ZodObject>(
+export async function loadConfig<S extends z.ZodObject>(
   schema: S,
   layers: ConfigLayers,
-): LoadedConfig<z.output<S>> {
+): Promise<LoadedConfig<z.output<S>>> {
   const sources = new Map<string, ConfigSource>();
   const tree: Tree = {};
-  if (layers.file !== undefined) overlay(tree, readConfigFile(layers.file), "file", sources);
+  if (layers.file !== undefined) {
+    // Most processes have no file, and need no parser of YAML at their start.
+    const { readConfigFile } = await import("./read-config-file.ts");
+    overlay(tree, readConfigFile(layers.file), "file", sources);
+  }
   for (const path of leafPaths(schema)) {
     const text = layers.environment[environmentName(layers.environmentPrefix, path)];
     if (text !== undefined) setAt(tree, path, parseScalar(text), "environment", sources);
@@ -48,36 +50,6 @@ export function loadConfig<S extends z.ZodObject>(
   if (!parsed.success) throw configError(parsed.error, tree, sources, layers);
   const config = parsed.data as z.output<S>;
   return { config, print: () => printConfig(schema, config as Tree, sources) };
-}
-
-export function readConfigFile(path: string): Tree {
-  let text: string;
-  try {
-    text = readFileSync(path, "utf8");
-  } catch (cause) {
-    throw new OutriggerError(
-      "config-unreadable",
-      `cannot read ${path}: ${(cause as Error).message}`,
-      {
-        origin: "user",
-        hint: "Check the path of the configuration file.",
-        cause,
-      },
-    );
-  }
-  try {
-    const value: unknown = parseYaml(text);
-    if (value === null || value === undefined) return {};
-    if (typeof value !== "object" || Array.isArray(value))
-      throw new Error("the top level must be a mapping");
-    return value as Tree;
-  } catch (cause) {
-    throw new OutriggerError("config-syntax", `${path}: ${(cause as Error).message}`, {
-      origin: "user",
-      hint: "The file must be one YAML (or JSON) mapping.",
-      cause,
-    });
-  }
 }
 
 /** `OUTRIGGER_SIDECAR_SPOOL_MAX_BYTES` for prefix `SIDECAR` and path `spool.maxBytes`. */

@@ -9,16 +9,38 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
 
 /**
- * Of undici only the connections to engines are needed. Its entry brings fetch, WebSocket and caches
- * along, a quarter of the file, and Node compiles a module as a whole before it runs.
+ * What is imported instead of modules that bring along what a sidecar has no use for. Node compiles
+ * a module as a whole before it runs, so that what is never called delays the start too.
  */
-const undiciConnections = {
-  name: "undici-connections",
-  setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^undici$/ }, () => ({ path: "undici", namespace: "connections" }));
-    onLoad({ filter: /^undici$/, namespace: "connections" }, () => ({
-      contents: `exports.Client = require("undici/lib/dispatcher/client.js");
+const narrowed = {
+  // An import of it opens standard input and output, and reads all else that it has.
+  "node:process": "export default process;",
+  // Only the connections to engines: no fetch, WebSocket, caches.
+  undici: `exports.Client = require("undici/lib/dispatcher/client.js");
 exports.Pool = require("undici/lib/dispatcher/pool.js");`,
+  // Only what is counted here: no metrics of the process, no pushing, no cluster.
+  "prom-client": `exports.Registry = require("prom-client/lib/registry.js");
+exports.Counter = require("prom-client/lib/counter.js");
+exports.Gauge = require("prom-client/lib/gauge.js");
+exports.Histogram = require("prom-client/lib/histogram.js");`,
+  // Reads the global Request when it is loaded, and with it Node's own undici: at the first request.
+  "@hono/node-server": `exports.getRequestListener = (fetch, options) => {
+  let listener;
+  return async (request, response) => {
+    listener ??= (await import("@hono/node-server")).getRequestListener(fetch, options);
+    return listener(request, response);
+  };
+};`,
+};
+
+const narrowedImports = {
+  name: "narrowed-imports",
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /./ }, ({ path, kind }) =>
+      path in narrowed && kind === "import-statement" ? { path, namespace: "narrowed" } : undefined,
+    );
+    onLoad({ filter: /./, namespace: "narrowed" }, ({ path }) => ({
+      contents: narrowed[path],
       loader: "js",
       resolveDir: root,
     }));
@@ -37,7 +59,9 @@ await build({
   keepNames: true,
   legalComments: "none",
   define: { OUTRIGGER_VERSION: JSON.stringify(version) },
-  plugins: [undiciConnections],
+  plugins: [narrowedImports],
+  // For services of gRPC itself, which a sidecar does not serve.
+  external: ["@grpc/proto-loader"],
   // Dependencies in CommonJS call `require` for Node's own modules.
   banner: {
     js: 'import { createRequire as __createRequire } from "node:module"; const require = __createRequire(import.meta.url);',

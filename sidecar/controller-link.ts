@@ -9,6 +9,7 @@ import type {
   PolicyUpdate,
 } from "../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import { EngineHealthSchema } from "../proto/gen/outrigger/v1/sample_stream_pb.ts";
+import { openTokenVerifier, type TokenVerifier } from "../runtime/capability-token.ts";
 import type { Logger } from "../runtime/log.ts";
 import type { RecordSink } from "./capture/record-sink.ts";
 import { asRecord, type JsonRecord, parseJson } from "./dialects/json-value.ts";
@@ -26,7 +27,8 @@ export interface ControllerLinkOptions {
   readonly version: string;
   readonly log: Logger;
   readonly onCapture: (capture: CaptureSettings) => void;
-  readonly onTokenKey: (publicKeyPem: string) => void;
+  /** What checks tokens against the controller's key. */
+  readonly onVerifier: (verifier: TokenVerifier) => void;
   readonly onGate: (order: GateOrder) => void;
   readonly onPolicy: (policy: EnginePolicy) => void;
   /** Undefined: the controller has none for this sidecar. */
@@ -51,6 +53,7 @@ export function openControllerLink(
   options: ControllerLinkOptions,
 ): ControllerLink {
   const { sidecarId, harnessUrl, version, log } = options;
+  const useTokenKey = tokenKeyUse(options);
   let isPaused = false;
   const applyGate = (command: GateCommand | undefined): void => {
     const order = gateOrder(command);
@@ -72,7 +75,7 @@ export function openControllerLink(
     handlers: {
       onWelcome: (welcome) => {
         if (welcome.capture !== undefined) options.onCapture(captureSettings(welcome.capture, log));
-        options.onTokenKey(welcome.tokenPublicKeyPem);
+        void useTokenKey(welcome.tokenPublicKeyPem);
         options.onBinding(bindingFor(welcome.bindings, sidecarId));
         applyPolicy(welcome.policy);
         applyGate(welcome.gate);
@@ -88,6 +91,23 @@ export function openControllerLink(
     reportSidecar: ({ engines, ...report }) =>
       uplink.reportSidecar({ ...report, engines: engines.map(engineHealth) }),
     spool: () => uplink.status(),
+  };
+}
+
+/** Each welcome says the key; verifiers remember tokens, so one is kept while its key is. */
+function tokenKeyUse({
+  onVerifier,
+  log,
+}: ControllerLinkOptions): (publicKeyPem: string) => Promise<void> {
+  let known = "";
+  return async (publicKeyPem) => {
+    if (publicKeyPem === "" || publicKeyPem === known) return;
+    known = publicKeyPem;
+    try {
+      onVerifier(await openTokenVerifier(publicKeyPem));
+    } catch (error) {
+      log.error({ error: (error as Error).message }, "the controller's token key is unusable");
+    }
   };
 }
 

@@ -1,13 +1,13 @@
 import { readHarnessSession } from "../adapters/read-harness-session.ts";
 import { OutriggerError } from "../core/outrigger-error.ts";
-import { openTokenVerifier, type TokenVerifier } from "../runtime/capability-token.ts";
+import type { TokenVerifier } from "../runtime/capability-token.ts";
 import type { Logger } from "../runtime/log.ts";
 import { sleep } from "../runtime/sleep.ts";
 import type { FinishedCall } from "./capture/finished-call.ts";
 import { openJsonlSink } from "./capture/jsonl-sink.ts";
 import type { RecordSink } from "./capture/record-sink.ts";
 import { controlRoutes, type Readiness } from "./control-routes.ts";
-import { type ControllerLink, openControllerLink } from "./controller-link.ts";
+import type { ControllerLink } from "./controller-link.ts";
 import { Gate, type GateOrder, type GateStatus, systemGateClock } from "./gate/gate.ts";
 import { createIdSource } from "./id-source.ts";
 import type { Binding } from "./identity/identity.ts";
@@ -48,7 +48,6 @@ export class Sidecar {
   readonly #stopped = new AbortController();
   #capture: CaptureSettings;
   #verifier: TokenVerifier | undefined;
-  #verifierKey = "";
   #binding: Binding | undefined;
   #sink: RecordSink | undefined;
   #link: ControllerLink | undefined;
@@ -106,12 +105,15 @@ export class Sidecar {
   }
 
   async #open({ config, version, sink }: SidecarOptions): Promise<void> {
+    const { address } = config.controller;
+    // What only a controller needs; before the port is open, because from then on calls come.
+    const link = address === undefined ? undefined : await import("./controller-link.ts");
     const port = await this.#server.listen(config.host, config.port);
     this.url = config.harnessUrl ?? `http://${urlHost(config.host)}:${port}`;
     if (sink !== undefined) this.#sink = sink;
-    else if (config.controller.address === undefined) this.#openFileSink(config.captureFile);
+    else if (link === undefined) this.#openFileSink(config.captureFile);
     else {
-      this.#link = openControllerLink(config, {
+      this.#link = link.openControllerLink(config, {
         sidecarId: this.sidecarId,
         harnessUrl: this.url,
         version,
@@ -120,7 +122,9 @@ export class Sidecar {
           const capturesText = capture.capturesText && config.captureText !== false;
           this.#capture = { ...capture, capturesText };
         },
-        onTokenKey: (pem) => void this.#useTokenKey(pem),
+        onVerifier: (verifier) => {
+          this.#verifier = verifier;
+        },
         onGate: (order) => this.applyGate(order),
         onPolicy: (policy) => this.updatePolicy(policy),
         onBinding: (binding) => {
@@ -199,19 +203,6 @@ export class Sidecar {
       );
     }
     this.#sink = openJsonlSink(path, this.#log);
-  }
-
-  async #useTokenKey(pem: string): Promise<void> {
-    if (pem === "" || pem === this.#verifierKey) return;
-    this.#verifierKey = pem;
-    try {
-      this.#verifier = await openTokenVerifier(pem);
-    } catch (error) {
-      this.#log.error(
-        { error: (error as Error).message },
-        "the controller's token key is unusable",
-      );
-    }
   }
 
   async #probe(engine: Engine, signal: AbortSignal): Promise<CanaryResult> {

@@ -63,7 +63,7 @@ sidecar-token; readable by the owner only).`,
 }
 
 async function run(flags: ControllerFlags): Promise<void> {
-  const loaded = loadConfig(controllerConfigSchema, {
+  const loaded = await loadConfig(controllerConfigSchema, {
     file: flags.config,
     environment: process.env,
     environmentPrefix: "CONTROLLER",

@@ -62,7 +62,7 @@ Example, without a controller:
 }
 
 async function run(flags: SidecarFlags): Promise<void> {
-  const loaded = loadConfig(sidecarConfigSchema, {
+  const loaded = await loadConfig(sidecarConfigSchema, {
     file: flags.config,
     environment: process.env,
     environmentPrefix: "SIDECAR",

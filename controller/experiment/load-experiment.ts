@@ -8,7 +8,7 @@ import {
   type FailurePolicy,
   type FailureRule,
 } from "../../core/rollouts/failure-policy.ts";
-import { readConfigFile } from "../../runtime/load-config.ts";
+import { readConfigFile } from "../../runtime/read-config-file.ts";
 import { plainVariables } from "../runners/harness-environment.ts";
 import { type ExperimentFile, experimentSchema } from "./experiment-schema.ts";
 

@@ -107,6 +107,8 @@ describe("the sidecar without a controller", () => {
     for (let ready = false; !ready; ) ready = (await fetch(`${url}/readyz`)).status === 200;
     await post(url);
     await post(url, true);
+    const counts = await (await fetch(`${url}/metrics`)).text();
+    expect(counts).toMatch(/^outrigger_sidecar_calls_total\{.*outcome="delivered".*\} 1$/m);
     running.child.kill("SIGTERM");
     expect(await running.exit).toBe(0);
     const calls = records(running.captureFile);
@@ -118,8 +120,7 @@ describe("the sidecar without a controller", () => {
       expect(logprobs.length).toBe(responseIds.length);
       expect(call).not.toHaveProperty("requestText");
     }
-    const metrics = running.stderr();
-    expect(metrics).not.toContain("unhandled");
+    expect(running.stderr()).not.toContain("unhandled");
     const samples = execFileSync(process.execPath, [cli, "assemble", running.captureFile], {
       env: { ...process.env, OUTRIGGER_SOURCE: "1" },
     });
