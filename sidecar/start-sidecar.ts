@@ -326,8 +326,8 @@ export class Sidecar {
 function ownBinding(config: SidecarConfig): Binding | undefined {
   const { rolloutId, attemptId, mode } = config.binding;
   if (rolloutId !== undefined) return { rolloutId, attemptId, mode };
-  // On its own machine a harness author should not have to name anything.
-  return config.controller.address === undefined
+  // On its own machine a harness author should not have to name anything, unless sessions do.
+  return config.controller.address === undefined && !config.identity.bindSessions
     ? { rolloutId: "local", attemptId, mode }
     : undefined;
 }

@@ -1,4 +1,4 @@
-import { Agent, request as httpRequest, type IncomingMessage } from "node:http";
+import { request as httpRequest } from "node:http";
 import { connect } from "node:net";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
@@ -10,6 +10,7 @@ import {
   startScriptedEngine,
 } from "../conformance/scripted-engine.ts";
 import { vllmScript } from "../conformance/vllm-script.ts";
+import { post } from "./post.ts";
 import { startTestSidecar, type TestSidecar, until } from "./sidecar-support.ts";
 
 let engine: ScriptedEngine;
@@ -27,56 +28,6 @@ afterEach(async () => {
 
 const chatBody = (stream: boolean): string =>
   JSON.stringify({ model: "toy", stream, messages: [{ role: "user", content: "hi" }] });
-
-interface Answer {
-  readonly status: number;
-  readonly headers: IncomingMessage["headers"];
-  readonly rawHeaders: string[];
-  readonly body: string;
-  /** How the connection ended this answer. */
-  readonly end: "clean" | "broken";
-}
-
-function post(
-  url: string,
-  body: string,
-  options: {
-    path?: string;
-    headers?: Record<string, string>;
-    agent?: Agent;
-    onFirstByte?: () => void;
-  } = {},
-): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const outgoing = httpRequest(
-      `${url}${options.path ?? "/v1/chat/completions"}`,
-      {
-        method: "POST",
-        headers: { "content-type": "application/json", ...options.headers },
-        ...(options.agent === undefined ? {} : { agent: options.agent }),
-      },
-      (response) => {
-        const parts: Buffer[] = [];
-        const settle = (end: Answer["end"]): void =>
-          resolve({
-            status: response.statusCode ?? 0,
-            headers: response.headers,
-            rawHeaders: response.rawHeaders,
-            body: Buffer.concat(parts).toString(),
-            end,
-          });
-        response.on("data", (part: Buffer) => {
-          parts.push(part);
-          options.onFirstByte?.();
-        });
-        response.on("end", () => settle("clean"));
-        response.on("error", () => settle("broken"));
-      },
-    );
-    outgoing.on("error", reject);
-    outgoing.end(body);
-  });
-}
 
 function lastRequest(): EngineRequest {
   return engine.requests.at(-1) as EngineRequest;
