@@ -4,6 +4,7 @@ import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 import { OutriggerError } from "../core/outrigger-error.ts";
+import { Roster } from "../core/roster.ts";
 import type { DialectName } from "./capture/finished-call.ts";
 import type { DialectError } from "./dialects/dialect.ts";
 import { refuseWebSocket } from "./dialects/responses/websocket-refusal.ts";
@@ -54,8 +55,10 @@ type CallRoute = Extract<Route, { readonly kind: "call" | "passthrough" | "count
 export class SidecarServer {
   readonly #options: SidecarServerOptions;
   readonly #server: Server;
-  readonly #relays = new Set<CallRelay>();
-  readonly #running = new Set<Promise<void>>();
+  readonly #relays = new Roster<CallRelay>();
+  /** Requests whose record may still come. */
+  #running = 0;
+  #onSettled: (() => void)[] = [];
   #sweep: NodeJS.Timeout | undefined;
   #isDraining = false;
 
@@ -82,7 +85,7 @@ export class SidecarServer {
   /** Bytes of answers that the calls in progress hold in memory. */
   get bufferedBytes(): number {
     let sum = 0;
-    for (const relay of this.#relays) sum += relay.bufferedBytes;
+    for (const relay of this.#relays.all()) sum += relay.bufferedBytes;
     return sum;
   }
 
@@ -117,7 +120,7 @@ export class SidecarServer {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     this.#server.closeIdleConnections();
     const timer = setTimeout(() => {
-      for (const relay of this.#relays) relay.destroy();
+      for (const relay of this.#relays.all()) relay.destroy();
       this.#server.closeAllConnections();
     }, graceMs);
     await closed;
@@ -125,13 +128,20 @@ export class SidecarServer {
   }
 
   /** Resolves when every call has been recorded. */
-  async settled(): Promise<void> {
-    await Promise.all(this.#running);
+  settled(): Promise<void> {
+    if (this.#running === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#onSettled.push(resolve));
+  }
+
+  #noteServed(): void {
+    this.#running -= 1;
+    if (this.#running > 0) return;
+    for (const resolve of this.#onSettled.splice(0)) resolve();
   }
 
   #keepAlive(): void {
     const nowMs = this.#options.context.nowMs();
-    for (const relay of this.#relays) relay.keepAlive(nowMs);
+    for (const relay of this.#relays.all()) relay.keepAlive(nowMs);
   }
 
   #dispatch(
@@ -151,9 +161,8 @@ export class SidecarServer {
       request.resume();
       return;
     }
-    const served = this.#serve(route, request, reply);
-    this.#running.add(served);
-    void served.finally(() => this.#running.delete(served));
+    this.#running += 1;
+    void this.#serve(route, request, reply).finally(() => this.#noteServed());
   }
 
   async #serve(route: CallRoute, request: IncomingMessage, reply: HarnessReply): Promise<void> {

@@ -1,3 +1,5 @@
+import { Roster, type Rostered } from "../../core/roster.ts";
+
 /** What the controller wants of the gate; see `GateCommand` of the sample stream. */
 export interface GateOrder {
   readonly commandId: string;
@@ -20,7 +22,7 @@ export interface GateStatus {
 }
 
 /** A call's leave to be at an engine; given back exactly once with `leave`. */
-export interface Passage {
+export interface Passage extends Rostered {
   /** Called when the drain limit passes; true when the call aborts its engine request. */
   onDrainLimit: (() => boolean) | undefined;
   leave(): void;
@@ -51,7 +53,7 @@ interface Waiting {
 export class Gate {
   readonly #clock: GateClock;
   readonly #onChange: (status: GateStatus) => void;
-  readonly #inFlight = new Set<Passage>();
+  readonly #inFlight = new Roster<Passage>();
   readonly #waiting = new Set<Waiting>();
   #order: GateOrder = {
     commandId: "",
@@ -155,6 +157,7 @@ export class Gate {
 
   #admit(): Passage {
     const passage: Passage = {
+      rosterPlace: -1,
       onDrainLimit: undefined,
       leave: () => {
         if (!this.#inFlight.delete(passage)) return;
@@ -172,7 +175,7 @@ export class Gate {
   }
 
   #abortSilent(): void {
-    for (const passage of this.#inFlight) {
+    for (const passage of this.#inFlight.all()) {
       if (passage.onDrainLimit?.() === true) passage.leave();
     }
   }

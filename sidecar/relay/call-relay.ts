@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { recognizeHarness } from "../../adapters/recognize-harness.ts";
+import type { Rostered } from "../../core/roster.ts";
 import { buildFinishedCall } from "../capture/build-finished-call.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
 import { samplingJson } from "../capture/sampling-json.ts";
@@ -45,7 +46,8 @@ const none: ReadonlySet<string> = new Set();
  * One model call from the harness's request to its record: gate, engine, answer, capture. Waits for
  * the gate, the engine and the harness's reading; each of these ends when the harness goes away.
  */
-export class CallRelay implements RetriableCall {
+export class CallRelay implements RetriableCall, Rostered {
+  rosterPlace = -1;
   readonly #context: RelayContext;
   readonly #request: RelayedRequest;
   readonly #fan: AnswerFan;

@@ -11,6 +11,10 @@ interface Entry<C extends EarlierCall> {
   readonly key: string;
   readonly call: C;
   bytes: number;
+  isEnded: boolean;
+  /** Neighbours in the order of ending. */
+  before: Entry<C> | undefined;
+  after: Entry<C> | undefined;
 }
 
 /** Ended calls kept per rollout and route: enough for the retries of parallel calls. */
@@ -25,8 +29,9 @@ const maxEnded = 1_024;
 export class RecentCalls<C extends EarlierCall> {
   readonly #options: RecentCallsOptions;
   readonly #byKey = new Map<string, Entry<C>[]>();
-  /** In order of ending. */
-  readonly #ended = new Set<Entry<C>>();
+  #oldest: Entry<C> | undefined;
+  #latest: Entry<C> | undefined;
+  #endedCount = 0;
   #endedBytes = 0;
 
   constructor(options: RecentCallsOptions) {
@@ -42,7 +47,14 @@ export class RecentCalls<C extends EarlierCall> {
 
   /** Gives what must be called when the call has ended; `keptBytes` is the size of its answer. */
   add(key: string, call: C): (keptBytes: number) => void {
-    const entry: Entry<C> = { key, call, bytes: call.body.length };
+    const entry: Entry<C> = {
+      key,
+      call,
+      bytes: call.body.length,
+      isEnded: false,
+      before: undefined,
+      after: undefined,
+    };
     const entries = this.#byKey.get(key);
     if (entries === undefined) this.#byKey.set(key, [entry]);
     else entries.push(entry);
@@ -56,13 +68,12 @@ export class RecentCalls<C extends EarlierCall> {
   }
 
   get size(): number {
-    return this.#ended.size;
+    return this.#endedCount;
   }
 
   #noteEnd(entry: Entry<C>, keptBytes: number): void {
     entry.bytes += keptBytes;
-    this.#ended.add(entry);
-    this.#endedBytes += entry.bytes;
+    this.#append(entry);
     this.#dropOldest(this.#byKey.get(entry.key) ?? []);
     this.#expire();
   }
@@ -73,7 +84,7 @@ export class RecentCalls<C extends EarlierCall> {
     let count = 0;
     let oldest: Entry<C> | undefined;
     for (const sibling of siblings) {
-      if (!this.#ended.has(sibling)) continue;
+      if (!sibling.isEnded) continue;
       oldest ??= sibling;
       count += 1;
     }
@@ -82,21 +93,45 @@ export class RecentCalls<C extends EarlierCall> {
 
   #expire(): void {
     const deadline = this.#options.nowMs() - this.#options.windowMs;
-    for (const entry of this.#ended) {
-      const { state } = entry.call;
+    while (this.#oldest !== undefined) {
+      const { state } = this.#oldest.call;
       const isOld = state.kind !== "in-flight" && state.endedAtMs < deadline;
-      const isOver = this.#endedBytes > this.#options.maxBytes || this.#ended.size > maxEnded;
+      const isOver = this.#endedBytes > this.#options.maxBytes || this.#endedCount > maxEnded;
       if (!isOld && !isOver) return;
-      this.#drop(entry);
+      this.#drop(this.#oldest);
     }
   }
 
   #drop(entry: Entry<C>): void {
-    if (this.#ended.delete(entry)) this.#endedBytes -= entry.bytes;
+    if (entry.isEnded) this.#unlink(entry);
     const entries = this.#byKey.get(entry.key);
     if (entries === undefined) return;
     const index = entries.indexOf(entry);
     if (index !== -1) entries.splice(index, 1);
     if (entries.length === 0) this.#byKey.delete(entry.key);
+  }
+
+  #append(entry: Entry<C>): void {
+    entry.isEnded = true;
+    entry.before = this.#latest;
+    if (this.#latest === undefined) this.#oldest = entry;
+    else this.#latest.after = entry;
+    this.#latest = entry;
+    this.#endedCount += 1;
+    this.#endedBytes += entry.bytes;
+  }
+
+  /** Leaves no reference behind: a dropped entry must not keep later ones from being collected. */
+  #unlink(entry: Entry<C>): void {
+    const { before, after } = entry;
+    if (before === undefined) this.#oldest = after;
+    else before.after = after;
+    if (after === undefined) this.#latest = before;
+    else after.before = before;
+    entry.isEnded = false;
+    entry.before = undefined;
+    entry.after = undefined;
+    this.#endedCount -= 1;
+    this.#endedBytes -= entry.bytes;
   }
 }
