@@ -69,6 +69,11 @@ describe("headers for the harness", () => {
     ]);
   });
 
+  it("removes what the engine's Connection names", () => {
+    const named = ["Connection", "keep-alive, X-Hop", "x-hop", "1", "x-kept", "2"];
+    expect(harnessResponseHeaders(named)).toEqual(["x-kept", "2"]);
+  });
+
   it("replaces a type, drops the encoding of a decoded body, sets the length", () => {
     const replace = { "content-type": "text/event-stream" };
     expect(harnessResponseHeaders(raw, { decoded: true, replace, contentLength: 5 })).toEqual([

@@ -134,6 +134,19 @@ describe.each(dialects)("the same events, however they are framed: $name", (dial
     }
   });
 
+  it("an event of 5 MB", () => {
+    const text = "é".repeat(2_500_000);
+    const said = dialect === completionsDialect ? { text } : { delta: { content: text } };
+    const event = { choices: [{ index: 0, ...said, token_ids: [7], finish_reason: "stop" }] };
+    const bytes = Buffer.from(lines([JSON.stringify(event), "[DONE]"], "\n"));
+    const stream = plan(dialect, body).openStream();
+    const seen = relay(stream, bytes, "eof", [65_537]);
+    expect(stream.outcome).toBe("completed");
+    expect(seen).not.toContain("token_ids");
+    // Not `toContain`: a difference would print it.
+    expect(seen.includes(text)).toBe(true);
+  });
+
   it("an error object inside the stream is no end of an answer", async () => {
     const [first = ""] = await engineEvents(dialect, body);
     const error = '{"error":{"message":"boom","code":500}}';

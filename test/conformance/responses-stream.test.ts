@@ -65,8 +65,12 @@ const usage = (prompt: number, completion: number, more: object = {}) => ({
   choices: [],
   usage: { prompt_tokens: prompt, completion_tokens: completion, ...more },
 });
-const tool = (index: number, id: string | undefined, name: string | undefined, args: string) =>
-  c({ tool_calls: [{ index, id, function: { name, arguments: args } }] });
+const tool = (
+  index: number | undefined,
+  id: string | undefined,
+  name: string | undefined,
+  args: string,
+) => c({ tool_calls: [{ index, id, function: { name, arguments: args } }] });
 
 function events(lines: readonly (object | string)[], end: StreamEnd = "eof"): Event[] {
   return parse(relay(openStream(), engineStream(lines), end));
@@ -263,6 +267,72 @@ describe("chat chunks -> Responses events", () => {
       ["a_2", "{}"],
       ["call_4", "{}"],
     ]);
+  });
+
+  it.each<[string, object[], [string, string][]]>([
+    [
+      "the same index for another id",
+      [tool(0, "a", "shell", "{}"), tool(0, "b", "shell", "[]")],
+      [
+        ["a", "{}"],
+        ["b", "[]"],
+      ],
+    ],
+    [
+      "no index: by id, whichever comes",
+      [
+        tool(undefined, "a", "shell", '{"x'),
+        tool(undefined, "b", "shell", "["),
+        tool(undefined, "a", undefined, '":1}'),
+        tool(undefined, "b", undefined, "]"),
+      ],
+      [
+        ["a", '{"x":1}'],
+        ["b", "[]"],
+      ],
+    ],
+    [
+      "neither: a name starts a call",
+      [
+        tool(undefined, undefined, "shell", '{"x":'),
+        tool(undefined, undefined, undefined, "1}"),
+        tool(undefined, undefined, "shell", "{}"),
+      ],
+      [
+        ["call_", '{"x":1}'],
+        ["call_", "{}"],
+      ],
+    ],
+    [
+      "interleaved to the last byte",
+      [
+        tool(0, "a", "shell", ""),
+        tool(1, "b", "shell", ""),
+        ...["{", "}"].flatMap((byte) => [
+          tool(0, undefined, undefined, byte),
+          tool(1, undefined, undefined, byte),
+        ]),
+      ],
+      [
+        ["a", "{}"],
+        ["b", "{}"],
+      ],
+    ],
+  ])("R4: tool calls with %s", (_name, lines, expected) => {
+    const all = events([...lines, finish("tool_calls"), "[DONE]"]);
+    const output = all.at(-1)?.response.output ?? [];
+    expect(output.map((item) => item["arguments"])).toEqual(expected.map(([, args]) => args));
+    for (const [index, [id]] of expected.entries()) {
+      expect(String(output[index]?.["call_id"]).startsWith(id)).toBe(true);
+    }
+    // What is told piece by piece is what the item holds in the end.
+    for (const [index, [, args]] of expected.entries()) {
+      const deltas = all.filter(
+        (event) =>
+          event.type === "response.function_call_arguments.delta" && event.output_index === index,
+      );
+      expect(deltas.map((event) => event.delta).join("")).toBe(args);
+    }
   });
 
   it("R4: a namespaced tool is mapped back", () => {

@@ -191,6 +191,22 @@ describe("a sidecar with its controller", () => {
     await expect(stranger.chat.completions.create(chat)).rejects.toMatchObject({ status: 403 });
   });
 
+  it.each([
+    ["train", { temperature: 0.5, top_p: 1 }],
+    ["val", { temperature: 0 }],
+  ])("Agent Lightning's proxy path streams; mode %s sets the sampling", async (mode, sampling) => {
+    const path = `/proxy/rollout/r6-${mode}/attempt/a0/mode/${mode}/openai/v1`;
+    const openai = client(await token(), path);
+    const stream = await openai.chat.completions.create({ ...chat, stream: true });
+    const chunks: OpenAI.ChatCompletionChunk[] = [];
+    for await (const chunk of stream) chunks.push(chunk);
+    expect(chunks.length).toBeGreaterThan(2);
+    expect(chunks.at(-1)?.choices[0]?.finish_reason).toBe("stop");
+    expect(engine.requests.at(-1)?.json).toMatchObject({ ...sampling, stream: true });
+    const [call] = await storedCalls(`r6-${mode}`, 1);
+    expect(call).toMatchObject({ complete: true, delivered: true });
+  });
+
   it("a call before an engine's first canary is done waits for it, and is trained on", async () => {
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => {

@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { createServer as createHttpServer } from "node:http";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import * as zlib from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -70,6 +71,47 @@ describe("a call of unknown identity", () => {
       count: 1,
     });
     expect(JSON.stringify(memory.events)).not.toContain("sk-secret");
+  });
+});
+
+describe("readiness", () => {
+  const report = async (url: string) => {
+    const response = await fetch(`${url}/readyz`);
+    return [response.status, ((await response.json()) as { problems?: string[] }).problems];
+  };
+
+  it("says that records cannot be kept, and is good again when they can", async () => {
+    const memory = createMemorySink();
+    let isHealthy = false;
+    const sink = Object.defineProperty({ ...memory.sink }, "isHealthy", {
+      get: () => isHealthy,
+    }) as RecordSink;
+    const sidecar = await startWithSink(sink);
+    await sidecar.probed(10_000);
+    expect(await report(sidecar.url)).toEqual([503, ["spool-unusable"]]);
+    // The harness is never harmed: its calls are served all the same.
+    expect((await post(sidecar.url)).status).toBe(200);
+    isHealthy = true;
+    expect((await report(sidecar.url))[0]).toBe(200);
+  });
+
+  it("says that no engine answers, and is good again when one does", async () => {
+    const proxied = await startTestSidecar([engine.url]);
+    open.push(proxied);
+    expect((await report(proxied.url))[0]).toBe(200);
+    const port = Number(new URL(engine.url).port);
+    await engine.close();
+    // A call finds out; from then on the engine is asked until it answers.
+    expect((await post(proxied.url)).status).toBe(503);
+    expect(await report(proxied.url)).toEqual([503, ["engine-unreachable"]]);
+    expect((await fetch(`${proxied.url}/healthz`)).status).toBe(200);
+    const again = createHttpServer((_request, response) => response.end("{}"));
+    again.listen(port, "127.0.0.1");
+    await once(again, "listening");
+    for (let status: unknown = 503; status !== 200; ) [status] = await report(proxied.url);
+    await proxied.close();
+    again.closeAllConnections();
+    again.close();
   });
 });
 

@@ -18,11 +18,14 @@ import { join, resolve } from "node:path";
 import type { Readable } from "node:stream";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type ScriptedEngine, startScriptedEngine } from "../conformance/scripted-engine.ts";
+import { pieces, tokenId } from "../conformance/toy-tokenizer.ts";
 import { vllmScript } from "../conformance/vllm-script.ts";
 import { until } from "./sidecar-support.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 const cli = join(root, "bin/outrigger.js");
+/** Made up; joined so that no scanner takes offence. */
+const secret = ["sk", "proj", "abcdefghijklmnopqrstuvwxyz0123456789"].join("-");
 let folder: string;
 let bundle: string;
 let engine: ScriptedEngine;
@@ -135,12 +138,21 @@ describe("the sidecar without a controller", () => {
     const running = start("--rollout-id", "mine", "--capture-text");
     const url = await running.url;
     await until(() => engine.requests.length >= 3);
-    await post(url, false, "the key is sk-proj-abcdefghijklmnopqrstuvwxyz0123456789");
+    await post(url, false, `the key is ${secret}`);
+    // The answer says it too: it comes in pieces, none of which is the secret.
+    engine.setScript(vllmScript({ answer: () => ({ content: `as you say, ${secret} it is` }) }));
+    const said = await post(url, true, `and the key is ${secret}`);
+    expect(said).not.toContain(secret);
     running.child.kill("SIGTERM");
     expect(await running.exit).toBe(0);
     const text = readFileSync(running.captureFile, "utf8");
     expect(text).toContain("the key is [redacted:");
+    expect(text).toContain("as you say, [redacted:");
     expect(text).not.toContain("abcdefghijklmnop");
+    // What is trained on is what was sampled.
+    const [, call] = records(running.captureFile) as { responseIds: number[] }[];
+    const sampled = pieces(`as you say, ${secret} it is`).map(tokenId);
+    expect(call?.responseIds.slice(0, -1)).toEqual(sampled);
   });
 
   it("SIGTERM lets a running call end, and takes no new one", async () => {

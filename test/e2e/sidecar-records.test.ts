@@ -248,6 +248,13 @@ describe("whose call it is", () => {
       await askIn(dialect, proxied.url, {}, { headers });
       expect(engine.requests.at(-1)?.rawHeaders.join("\n")).not.toContain("sk-harness");
     }
+    const before = engine.requests.length;
+    await fetch(`${proxied.url}/v1/models`, { headers });
+    const count = { method: "POST", body: '{"messages":[]}', headers };
+    await fetch(`${proxied.url}/v1/messages/count_tokens`, count);
+    const others = engine.requests.slice(before);
+    expect(others.length).toBeGreaterThan(1);
+    expect(JSON.stringify(others.map(({ rawHeaders }) => rawHeaders))).not.toContain("sk-harness");
   });
 });
 
