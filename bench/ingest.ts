@@ -8,123 +8,21 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { performance } from "node:perf_hooks";
 import process from "node:process";
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { openCallStore } from "../controller/store/call-store.ts";
 import { migrations } from "../controller/store/migrations.ts";
 import { openDatabase } from "../controller/store/open-database.ts";
 import { CallRecordSchema } from "../proto/gen/outrigger/v1/record_pb.ts";
-import {
-  RecordSchema,
-  type Record as SpooledRecord,
-} from "../proto/gen/outrigger/v1/sample_stream_pb.ts";
+import { RecordSchema } from "../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { FinishedCall } from "../sidecar/capture/finished-call.ts";
-import { connectRequestBytes } from "../sidecar/uplink/connect-request-bytes.ts";
-import { createRecordEncoder } from "../sidecar/uplink/record-encoder.ts";
-
-const vocabulary = 151_936;
-
-/** A small deterministic generator (mulberry32). */
-function seeded(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-/** Ids by rank as in text (density 1/rank), or uniform over the vocabulary: the worst case. */
-const idSources = {
-  text: (random: () => number) => Math.floor(vocabulary ** random()),
-  uniform: (random: () => number) => Math.floor(random() * vocabulary),
-} as const;
-
-interface TrajectoryShape {
-  readonly turns: number;
-  readonly finalTokens: number;
-  /** Part of what a turn adds that the policy sampled. */
-  readonly sampledShare: number;
-  readonly ids: keyof typeof idSources;
-}
-
-/** A trajectory with ids and names of the lengths that real ones have. */
-function trajectory(shape: TrajectoryShape, name: string): FinishedCall[] {
-  const random = seeded(17);
-  const draw = (count: number): number[] =>
-    Array.from({ length: count }, () => idSources[shape.ids](random));
-  const perTurn = shape.finalTokens / shape.turns;
-  const sampled = Math.round(perTurn * shape.sampledShare);
-  const calls: FinishedCall[] = [];
-  let context: number[] = [];
-  for (let turn = 0; turn < shape.turns; turn += 1) {
-    const prompt = Int32Array.from([
-      ...context,
-      ...draw(Math.round(perTurn * (turn + 1)) - context.length - sampled),
-    ]);
-    const response = draw(sampled);
-    const requestId = `6f9619ff-8b86-4d01-b42d-${name}${String(turn).padStart(4, "0")}`;
-    const startedAt = 1_767_225_600_000 + turn * 5000 + random();
-    calls.push({
-      requestId,
-      rolloutId: "rollout-train-000123-07",
-      attemptId: "rollout-train-000123-07-0",
-      dialect: "chat",
-      streamMode: "relayed",
-      model: "Qwen/Qwen3-8B",
-      policyVersion: 12,
-      promptIds: prompt,
-      choices: [
-        {
-          callId: `${requestId}.0`,
-          index: 0,
-          responseIds: Int32Array.from(response),
-          logprobs: Float32Array.from(response, () => Math.log(1 - random())),
-          finishReason: "tool_calls",
-          stopReason: null,
-          policyVersions: [{ version: 12, start: 0, end: response.length }],
-          complete: true,
-        },
-      ],
-      usage: { promptTokens: prompt.length, completionTokens: response.length },
-      delivered: true,
-      httpStatus: 200,
-      timing: {
-        receivedAtMs: startedAt,
-        sentAtMs: startedAt + random(),
-        firstByteAtMs: startedAt + 100 * random(),
-        finishedAtMs: startedAt + 4000 * random() + 200,
-        heldMs: 0,
-      },
-      droppedRequestParts: [],
-      sessionId: "0199a6c0-4f5e-7c1a-9a51-3a1d5f0e7b11",
-      engine: "http://10.0.3.17:8000/v1",
-      samplingJson: '{"temperature":1,"top_p":1,"max_tokens":4096}',
-    });
-    context = [...prompt, ...response];
-  }
-  return calls;
-}
-
-/** gRPC puts 5 bytes before a message, HTTP/2 9 before each DATA frame of at most 16 KiB. */
-const framedBytes = (message: number): number =>
-  message + 5 + 9 * Math.ceil((message + 5) / 16_384);
-
-function encodeAll(calls: readonly FinishedCall[]): SpooledRecord[] {
-  const encoder = createRecordEncoder();
-  return calls.map((call, i) => {
-    const { record, remember } = encoder.encode(call, {});
-    remember();
-    return create(RecordSchema, { seq: BigInt(i + 1), body: { case: "call", value: record } });
-  });
-}
-
-const wireBytes = (records: readonly SpooledRecord[]): number =>
-  records.reduce(
-    (sum, r) =>
-      sum + framedBytes(connectRequestBytes({ recordBytes: toBinary(RecordSchema, r) }).length),
-    0,
-  );
+import {
+  encodeAll,
+  framedBytes,
+  seeded,
+  type TrajectoryShape,
+  wireBytes,
+  wireTrajectory,
+} from "./wire-trajectory.ts";
 
 /** Every call in full, ids and logprobs as 4 bytes each: what a capture without deltas sends. */
 function naiveBytes(calls: readonly FinishedCall[]): number {
@@ -136,27 +34,61 @@ function naiveBytes(calls: readonly FinishedCall[]): number {
 
 function benchWire(): void {
   for (const ids of ["text", "uniform"] as const) {
-    for (const sampledShare of [0.1, 0.25, 0.4]) {
-      const calls = trajectory({ turns: 50, finalTokens: 32_768, sampledShare, ids }, "wire");
-      encodeAll(calls.slice(0, 20));
-      const before = process.cpuUsage();
-      const records = encodeAll(calls);
-      const { user, system } = process.cpuUsage(before);
-      const encodeMs = (user + system) / 1000;
-      const bytes = wireBytes(records);
-      const line = {
-        bench: "wire",
-        ids,
-        sampledShare,
-        turns: 50,
-        finalTokens: 32_768,
-        bytesPerFinalToken: round(bytes / 32_768),
-        naiveBytesPerFinalToken: round(naiveBytes(calls) / 32_768),
-        encodeCpuMsPerCall: round(encodeMs / 50),
-      };
-      process.stdout.write(`${JSON.stringify(line)}\n`);
+    for (const logprobs of ["random", "engine"] as const) {
+      for (const sampledShare of [0.1, 0.25, 0.4])
+        benchTrajectory({ turns: 50, finalTokens: 32_768, sampledShare, ids, logprobs });
     }
   }
+}
+
+function benchTrajectory(shape: TrajectoryShape): void {
+  const calls = wireTrajectory(shape);
+  encodeAll(calls.slice(0, 20));
+  const before = process.cpuUsage();
+  const records = encodeAll(calls);
+  const { user, system } = process.cpuUsage(before);
+  const { ids, logprobs, sampledShare, turns, finalTokens } = shape;
+  const line = {
+    bench: "wire",
+    ids,
+    logprobs,
+    sampledShare,
+    turns,
+    finalTokens,
+    bytesPerFinalToken: round(wireBytes(records) / finalTokens),
+    naiveBytesPerFinalToken: round(naiveBytes(calls) / finalTokens),
+    encodeCpuMsPerCall: round((user + system) / 1000 / turns),
+  };
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+}
+
+/** Calls without a base, 64 prompt tokens and 16 sampled ones: what the sidecar does most often. */
+function benchSmallCalls(): void {
+  const shape = {
+    turns: 1,
+    finalTokens: 80,
+    sampledShare: 0.2,
+    ids: "text",
+    logprobs: "random",
+  } as const;
+  const [call] = wireTrajectory(shape);
+  if (call === undefined) return;
+  const calls = Array.from({ length: 20_000 }, (_, i) => ({
+    ...call,
+    attemptId: `rollout-train-000123-07.${i}`,
+  }));
+  encodeAll(calls.slice(0, 5000));
+  const before = process.cpuUsage();
+  const records = encodeAll(calls);
+  const { user, system } = process.cpuUsage(before);
+  const line = {
+    bench: "small calls",
+    promptTokens: 64,
+    sampledTokens: 16,
+    bytesPerCall: round(wireBytes(records) / calls.length),
+    encodeCpuMicrosPerCall: round((user + system) / calls.length),
+  };
+  process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
 async function benchStore(recordCount: number): Promise<void> {
@@ -218,6 +150,7 @@ const round = (value: number): number => Math.round(value * 100) / 100;
 
 export async function runIngestBench(): Promise<void> {
   benchWire();
+  benchSmallCalls();
   await benchStore(1000);
 }
 

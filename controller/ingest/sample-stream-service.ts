@@ -7,6 +7,7 @@ import {
   SampleStream,
 } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import { grpcMethod } from "../../runtime/grpc-service.ts";
+import { restoreIds } from "../../runtime/records/restore-ids.ts";
 
 /** A message with its size on the wire, or what is wrong with its bytes. */
 export type ReceivedMessage =
@@ -24,6 +25,8 @@ export const sampleStreamService: ServiceDefinition = {
     requestDeserialize: (bytes: Buffer): ReceivedMessage => {
       try {
         const { message } = fromBinary(ConnectRequestSchema, bytes);
+        if (message.case === "record" && message.value.body.case === "call")
+          restoreIds(message.value.body.value);
         return { ok: true, message, bytes: bytes.length };
       } catch (error) {
         return { ok: false, problem: (error as Error).message };

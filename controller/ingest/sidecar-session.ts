@@ -14,7 +14,7 @@ import type { Capability, TokenVerifier } from "../../runtime/capability-token.t
 import type { ReceivedMessage, SampleStreamCall } from "./sample-stream-service.ts";
 
 /** The version of the stream's protocol that this controller speaks. */
-const protocolVersion = 1;
+const protocolVersion = 2;
 
 /** What a session tells the ingest; one session is one stream. */
 export interface SessionHandlers {

@@ -139,7 +139,9 @@ function addTo<Owner>(tree: Tree<Owner>, owner: Owner, context: Int32Array): num
     const first = context[at] as number;
     const node = children.get(first);
     if (node === undefined) {
-      children.set(first, { tokens: context.slice(at), owner, children: new Map() });
+      // `context` is a copy already; of its end only a copy lets go of the beginning.
+      const tokens = at === 0 ? context : context.slice(at);
+      children.set(first, { tokens, owner, children: new Map() });
       tree.nodeCount += 1;
       return context.length - at;
     }
@@ -171,8 +173,8 @@ function commonLength(edge: Int32Array, context: Int32Array, from: number): numb
   return i;
 }
 
+/** A copy, whatever the lengths: the caller's arrays may be views of much larger ones. */
 function joined(prompt: Int32Array, response: Int32Array): Int32Array {
-  if (response.length === 0) return prompt;
   const context = new Int32Array(prompt.length + response.length);
   context.set(prompt);
   context.set(response, prompt.length);

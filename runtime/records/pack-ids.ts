@@ -1,78 +1,135 @@
 import { constants, deflateRawSync, inflateRawSync } from "node:zlib";
-import { bitWidth, packBits, unpackBits } from "../../core/records/bit-packing.ts";
+import { unpackBits } from "../../core/records/bit-packing.ts";
 import { fromBytePlanes, toBytePlanes } from "../../core/records/byte-planes.ts";
+import {
+  floatClassCode,
+  idClassCode,
+  packFloatClasses,
+  packIdClasses,
+  unpackFloatClasses,
+  unpackIdClasses,
+} from "../../core/records/class-coding.ts";
+import {
+  groupedBits,
+  idGrouping,
+  packRadix,
+  unpackRadix,
+} from "../../core/records/radix-packing.ts";
+import { repeatedPairShare } from "../../core/records/repeated-pairs.ts";
 import type { PackedFloats, PackedIds } from "../../proto/gen/outrigger/v1/record_pb.ts";
 
+/** Below this, a code for classes takes more time to make than its bytes are worth. */
+const minClassCount = 65;
 /** Below this, setting up deflate costs more time than the bytes are worth. */
-const minDeflateCount = 64;
+const minDeflateCount = 128;
 /** Above this, deflate would hold up the event loop for tens of milliseconds. */
 const maxDeflateCount = 65_536;
-/** No response is longer: a bound on what a forged record can make of its bytes. */
-const maxFloatBytes = 64 * 1024 * 1024;
 /** Up to this, matches are searched too; beyond it only the byte statistics are used: 60 ns a byte. */
 const maxMatchCount = 2048;
+/** Ids of text that repeats itself as much as this deflate to less than any code for single ids. */
+const minRepeatedShare = 0.15;
+/** No prompt or response is longer: a bound on what a forged record can make of its bytes. */
+const maxCount = 16 * 1024 * 1024;
 
+/** Ids in the form that takes least, where finding it pays. */
 export function packIds(ids: Int32Array): PackedIds {
-  const width = bitWidth(ids);
-  const plain = packBits(ids, width);
-  if (isWorthDeflating(ids.length)) {
-    const deflated = deflatePlanes(toBytePlanes(ids, Math.ceil(width / 8)), ids.length);
-    if (deflated.length < plain.length) return packedIds(ids.length, 0, deflated, true);
+  const packed = packedIds(ids.length);
+  const largest = largestOf(ids);
+  // Ids that are all 0 take no bytes.
+  if (largest === 0) return packed;
+  const grouping = idGrouping(largest);
+  const classes = ids.length < minClassCount ? undefined : idClassCode(ids);
+  const bits = Math.min(groupedBits(ids.length, grouping), classes?.bits ?? Number.MAX_VALUE);
+  const deflated = isWorthDeflating(ids) ? deflatedIds(ids, largest) : undefined;
+  if (deflated !== undefined && 8 * deflated.length < bits) {
+    packed.data = deflated;
+    packed.deflatedPlanes = true;
+  } else if (classes?.bits === bits) {
+    packed.data = packIdClasses(ids, classes);
+    packed.classes = true;
+  } else {
+    packed.data = packRadix(ids, grouping);
+    packed.largest = largest;
   }
-  return packedIds(ids.length, width, plain, false);
+  return packed;
 }
 
+const noBytes = new Uint8Array();
+
 /** Written out: `create` walks descriptors, and every call makes three of these. */
-function packedIds(
-  count: number,
-  width: number,
-  data: Uint8Array,
-  deflatedPlanes: boolean,
-): PackedIds {
-  return { $typeName: "outrigger.v1.PackedIds", count, width, data, deflatedPlanes };
+function packedIds(count: number): PackedIds {
+  return {
+    $typeName: "outrigger.v1.PackedIds",
+    count,
+    width: 0,
+    data: noBytes,
+    deflatedPlanes: false,
+    largest: 0,
+    classes: false,
+  };
+}
+
+/** Read as unsigned; 0 of none. */
+function largestOf(ids: Int32Array): number {
+  let largest = 0;
+  for (let i = 0; i < ids.length; i += 1) {
+    const id = (ids[i] as number) >>> 0;
+    if (id > largest) largest = id;
+  }
+  return largest;
+}
+
+function isWorthDeflating(ids: Int32Array): boolean {
+  const { length } = ids;
+  if (length < minDeflateCount || length > maxDeflateCount) return false;
+  return repeatedPairShare(ids) >= minRepeatedShare;
+}
+
+/** Planes of bytes; the block size of deflate follows their length, so that each gets its own code. */
+function deflatedIds(ids: Int32Array, largest: number): Uint8Array {
+  const planeCount = Math.ceil((32 - Math.clz32(largest)) / 8);
+  const isShort = ids.length <= maxMatchCount;
+  return deflateRawSync(toBytePlanes(ids, planeCount), {
+    level: 6,
+    memLevel: Math.min(6, Math.max(1, Math.round(Math.log2(ids.length)) - 6)),
+    windowBits: isShort ? 13 : 9,
+    strategy: isShort ? constants.Z_DEFAULT_STRATEGY : constants.Z_HUFFMAN_ONLY,
+  });
 }
 
 /** Throws a RangeError or a zlib error when the bytes are not what `packIds` makes. */
 export function unpackIds(packed: PackedIds): Int32Array {
-  const { count, width, data, deflatedPlanes } = packed;
+  const { count, width, data, deflatedPlanes, largest, classes } = packed;
+  if (count > maxCount) throw new RangeError(`${count} ids are more than any call has`);
+  if (largest > 0) return unpackRadix(data, count, idGrouping(largest));
+  if (classes) return unpackIdClasses(data, count);
   return deflatedPlanes
     ? fromBytePlanes(inflateRawSync(data, { maxOutputLength: Math.max(1, count * 4) }), count)
     : unpackBits(data, count, width);
 }
 
+/** Floats as they are, in planes, where a code for their exponents does not pay. */
 export function packFloats(values: Float32Array): PackedFloats {
   const bits = new Int32Array(values.buffer, values.byteOffset, values.length);
-  const planes = toBytePlanes(bits, 4);
-  if (isWorthDeflating(values.length)) {
-    const deflated = deflatePlanes(planes, values.length);
-    if (deflated.length < planes.length)
-      return { $typeName: "outrigger.v1.PackedFloats", data: deflated, deflated: true };
-  }
-  return { $typeName: "outrigger.v1.PackedFloats", data: planes, deflated: false };
+  const classes = bits.length < minClassCount ? undefined : floatClassCode(bits);
+  const isClassed = classes !== undefined && classes.bits < 32 * bits.length;
+  return {
+    $typeName: "outrigger.v1.PackedFloats",
+    data: isClassed ? packFloatClasses(bits, classes) : toBytePlanes(bits, 4),
+    deflated: false,
+    count: isClassed ? bits.length : 0,
+  };
 }
 
 /** Every bit as it was, NaN payloads included. Throws like `unpackIds`. */
-export function unpackFloats(packed: PackedFloats): Float32Array {
-  const planes = packed.deflated
-    ? inflateRawSync(packed.data, { maxOutputLength: maxFloatBytes })
-    : packed.data;
-  if (planes.length % 4 !== 0) throw new RangeError(`${planes.length} bytes are not whole floats`);
-  const bits = fromBytePlanes(planes, planes.length / 4);
+export function unpackFloats({ data, deflated, count }: PackedFloats): Float32Array {
+  if (count > maxCount) throw new RangeError(`${count} floats are more than any call has`);
+  const bits = count > 0 ? unpackFloatClasses(data, count) : floatsOfPlanes(data, deflated);
   return new Float32Array(bits.buffer, bits.byteOffset, bits.length);
 }
 
-function isWorthDeflating(count: number): boolean {
-  return count >= minDeflateCount && count <= maxDeflateCount;
-}
-
-/** The block size of deflate follows the plane length, so that each plane gets its own code. */
-function deflatePlanes(planes: Uint8Array, planeLength: number): Uint8Array {
-  const memLevel = Math.min(6, Math.max(1, Math.round(Math.log2(planeLength)) - 6));
-  const isShort = planeLength <= maxMatchCount;
-  return deflateRawSync(planes, {
-    level: 6,
-    memLevel,
-    windowBits: isShort ? 13 : 9,
-    strategy: isShort ? constants.Z_DEFAULT_STRATEGY : constants.Z_HUFFMAN_ONLY,
-  });
+function floatsOfPlanes(data: Uint8Array, deflated: boolean): Int32Array {
+  const planes = deflated ? inflateRawSync(data, { maxOutputLength: 4 * maxCount }) : data;
+  if (planes.length % 4 !== 0) throw new RangeError(`${planes.length} bytes are not whole floats`);
+  return fromBytePlanes(planes, planes.length / 4);
 }

@@ -1,8 +1,13 @@
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { clone, create, equals, fromBinary, toBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type CallRecord, CallRecordSchema } from "../../proto/gen/outrigger/v1/record_pb.ts";
+import {
+  type CallRecord,
+  CallRecordSchema,
+  TimingSchema,
+} from "../../proto/gen/outrigger/v1/record_pb.ts";
 import { RecordSchema } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
+import { restoreIds } from "../../runtime/records/restore-ids.ts";
 import { recordBytes } from "./record-bytes.ts";
 
 const uint32 = fc.oneof(fc.nat({ max: 300 }), fc.integer({ min: 0, max: 2 ** 32 - 1 }));
@@ -10,8 +15,12 @@ const int64 = fc.oneof(fc.nat({ max: 300 }), fc.maxSafeNat()).map(BigInt);
 const text = fc.oneof(
   fc.string({ maxLength: 40 }),
   fc.string({ unit: "binary", maxLength: 40 }),
-  fc.nat({ max: 20_000 }).map((length) => "é".repeat(length)),
+  fc.nat({ max: 4 }).map((length) => "é".repeat(length * 5000)),
 );
+/** Often with a beginning in common, of one, two or more bytes a character. */
+const id = fc
+  .tuple(fc.constantFrom("", "ca", "call_\u00e9", "call_01\ud83d\ude00", "call_01"), text)
+  .map((parts) => parts.join(""));
 const bytes = fc.uint8Array({ maxLength: 300 });
 const maybe = <T>(value: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> =>
   fc.option(value, { nil: undefined });
@@ -21,8 +30,15 @@ const record = <T extends object>(members: { [K in keyof T]: fc.Arbitrary<T[K]> 
     .record(members)
     .map((value) => Object.fromEntries(Object.entries(value).filter(([, v]) => v !== undefined)));
 
-const ids = record({ count: uint32, width: uint32, data: bytes, deflatedPlanes: fc.boolean() });
-const floats = record({ data: bytes, deflated: fc.boolean() });
+const ids = record({
+  count: uint32,
+  width: uint32,
+  data: bytes,
+  deflatedPlanes: fc.boolean(),
+  largest: uint32,
+  classes: fc.boolean(),
+});
+const floats = record({ data: bytes, deflated: fc.boolean(), count: uint32 });
 const body = record({
   baseRequestId: text,
   sharedBytes: uint32,
@@ -43,15 +59,15 @@ const choice = record({
   incompleteReason: text,
 });
 const call: fc.Arbitrary<CallRecord> = record({
-  requestId: text,
-  rolloutId: text,
-  attemptId: text,
+  requestId: id,
+  rolloutId: id,
+  attemptId: id,
   dialect: fc.nat({ max: 4 }),
   streamMode: fc.nat({ max: 3 }),
   model: text,
   policyVersion: int64,
   prompt: maybe(
-    record({ baseRequestId: text, sharedLength: uint32, newIds: maybe(ids), baseChoice: uint32 }),
+    record({ baseRequestId: id, sharedLength: uint32, newIds: maybe(ids), baseChoice: uint32 }),
   ),
   choices: fc.array(choice, { maxLength: 3 }),
   usage: maybe(
@@ -81,25 +97,76 @@ const call: fc.Arbitrary<CallRecord> = record({
   inherit: fc.boolean(),
 }).map((init) => create(CallRecordSchema, init));
 
+/** As the generated code has it: ids without the characters that another id begins with. */
+function shortened(call: CallRecord): CallRecord {
+  const short = clone(CallRecordSchema, call);
+  [short.attemptId, short.attemptIdShared] = withoutStart(call.rolloutId, call.attemptId);
+  if (short.prompt !== undefined)
+    [short.prompt.baseRequestId, short.prompt.baseIdShared] = withoutStart(
+      call.requestId,
+      short.prompt.baseRequestId,
+    );
+  return short;
+}
+
+function withoutStart(id: string, other: string): [string, number] {
+  const shared = /^[\0-\x7f]*/.exec(other)?.[0] ?? "";
+  let length = shared.length;
+  while (!id.startsWith(other.slice(0, length))) length -= 1;
+  return length < 4 ? [other, 0] : [other.slice(length), length];
+}
+
 describe("recordBytes", () => {
-  it("writes what the generated code writes, byte for byte, and reads", () => {
+  it("writes what the generated code writes, byte for byte, and ids come back in full", () => {
     fc.assert(
       fc.property(fc.maxSafeNat(), call, (seq, value) => {
         const message = create(RecordSchema, {
           seq: BigInt(seq),
-          body: { case: "call", value },
+          body: { case: "call", value: shortened(value) },
         });
         const written = recordBytes(seq, value);
         expect(written.equals(toBinary(RecordSchema, message))).toBe(true);
-        expect(fromBinary(RecordSchema, written).body.case).toBe("call");
+        const read = fromBinary(RecordSchema, written).body.value as CallRecord;
+        restoreIds(read);
+        const again = toBinary(CallRecordSchema, read);
+        expect(Buffer.compare(again, toBinary(CallRecordSchema, value))).toBe(0);
       }),
       { numRuns: 200 },
     );
   });
 
+  it("leaves out what the attempt's and the base's id begin with", () => {
+    const value = create(CallRecordSchema, {
+      requestId: "call_0123456789abcdef0000000b",
+      rolloutId: "rollout-17",
+      attemptId: "rollout-17.1",
+      prompt: { baseRequestId: "call_0123456789abcdef0000000a" },
+    });
+    const read = fromBinary(RecordSchema, recordBytes(1, value)).body.value as CallRecord;
+    expect([read.attemptId, read.prompt?.baseRequestId]).toEqual([".1", "a"]);
+    restoreIds(read);
+    expect(equals(CallRecordSchema, read, value)).toBe(true);
+  });
+
+  it("writes numbers in the place of bigints", () => {
+    const numbers = { $typeName: "outrigger.v1.Timing", receivedAtMs: 0.5, heldUs: 7 } as const;
+    const value = create(CallRecordSchema, { policyVersion: 3n });
+    const written = recordBytes(1, {
+      ...value,
+      policyVersion: 3,
+      timing: { ...numbers, finishedAfterUs: 2 ** 40 },
+    });
+    value.timing = create(TimingSchema, {
+      receivedAtMs: 0.5,
+      heldUs: 7n,
+      finishedAfterUs: 2n ** 40n,
+    });
+    expect(written.equals(recordBytes(1, value))).toBe(true);
+  });
+
   it("writes every field of the messages that a call is made of", () => {
     // A field that is added to the proto must be added here: else it would be lost silently.
     const fields = CallRecordSchema.fields.map((field) => field.number);
-    expect(fields).toEqual(Array.from({ length: 24 }, (_, index) => index + 1));
+    expect(fields).toEqual(Array.from({ length: 25 }, (_, index) => index + 1));
   });
 });

@@ -14,16 +14,33 @@ const VARINT = 0;
 const FIXED64 = 1;
 const BYTES = 2;
 
+/**
+ * A message as it is written here: whole numbers may take the place of bigints, which are slow to
+ * make.
+ */
+export type WireForm<T> = T extends bigint
+  ? bigint | number
+  : T extends string | number | boolean | Uint8Array | undefined
+    ? T
+    : { [Name in keyof T]: WireForm<T[Name]> };
+export type WireCall = Omit<WireForm<CallRecord>, "droppedRequestParts"> & {
+  readonly droppedRequestParts: readonly string[];
+};
+
 /** `Record.seq` and `Record.call`. */
 const seqField = 1;
 const callField = 2;
 
+/** Fewer shared characters would not pay for saying how many there are. */
+const minSharedStart = 4;
+
 /**
- * The wire bytes of `Record { seq, call }`, the same that the generated code writes. By hand,
- * because walking descriptors for the one message that every call makes cost more than the rest of
- * the capture; a property test holds the two together.
+ * The wire bytes of `Record { seq, call }`, the same that the generated code writes once ids that
+ * begin alike are shortened (`restoreIds` is the inverse). By hand, because walking descriptors for
+ * the one message that every call makes cost more than the rest of the capture; a property test
+ * holds the two together.
  */
-export function recordBytes(seq: number, call: CallRecord): Buffer {
+export function recordBytes(seq: number, call: WireCall): Buffer {
   const out = new WireWriter(initialBytes(call));
   out.varint(seqField, seq);
   const at = out.begin(callField);
@@ -33,24 +50,25 @@ export function recordBytes(seq: number, call: CallRecord): Buffer {
 }
 
 /** Room for all that may be large, so that a usual record is written without growing. */
-function initialBytes(call: CallRecord): number {
-  let bytes = 1024 + (call.prompt?.newIds?.data.length ?? 0);
+function initialBytes(call: WireCall): number {
+  let bytes = 512 + (call.prompt?.newIds?.data.length ?? 0);
   bytes += (call.requestText?.rest.length ?? 0) + (call.responseText?.rest.length ?? 0);
   for (const { tokens } of call.choices) {
-    bytes += 256 + (tokens?.ids?.data.length ?? 0) + (tokens?.logprobs?.data.length ?? 0);
+    bytes += 128 + (tokens?.ids?.data.length ?? 0) + (tokens?.logprobs?.data.length ?? 0);
   }
   return bytes;
 }
 
-function writeCall(out: WireWriter, call: CallRecord): void {
+function writeCall(out: WireWriter, call: WireCall): void {
+  const attemptIdShared = sharedStart(call.rolloutId, call.attemptId);
   out.text(1, call.requestId);
   out.text(2, call.rolloutId);
-  out.text(3, call.attemptId);
+  out.text(3, call.attemptId.slice(attemptIdShared));
   out.varint(4, call.dialect);
   out.varint(5, call.streamMode);
   out.text(6, call.model);
   out.varint(7, Number(call.policyVersion));
-  if (call.prompt !== undefined) writePrompt(out, call.prompt);
+  if (call.prompt !== undefined) writePrompt(out, call.requestId, call.prompt);
   for (const choice of call.choices) writeChoice(out, choice);
   if (call.usage !== undefined) writeUsage(out, call.usage);
   out.flag(11, call.delivered);
@@ -67,14 +85,31 @@ function writeCall(out: WireWriter, call: CallRecord): void {
   out.text(22, call.engine);
   out.text(23, call.samplingJson);
   out.flag(24, call.inherit);
+  out.varint(25, attemptIdShared);
 }
 
-function writePrompt(out: WireWriter, prompt: TokenSequence): void {
+/** Characters with which both begin; 0 where leaving them out would not pay. */
+function sharedStart(id: string, other: string): number {
+  const end = Math.min(id.length, other.length);
+  let shared = 0;
+  // Of ASCII a part can be left out without cutting a character.
+  while (
+    shared < end &&
+    id.charCodeAt(shared) < 0x80 &&
+    id.charCodeAt(shared) === other.charCodeAt(shared)
+  )
+    shared += 1;
+  return shared < minSharedStart ? 0 : shared;
+}
+
+function writePrompt(out: WireWriter, requestId: string, prompt: TokenSequence): void {
   const at = out.begin(8);
-  out.text(1, prompt.baseRequestId);
+  const baseIdShared = sharedStart(requestId, prompt.baseRequestId);
+  out.text(1, prompt.baseRequestId.slice(baseIdShared));
   out.varint(2, prompt.sharedLength);
   if (prompt.newIds !== undefined) writeIds(out, 3, prompt.newIds);
   out.varint(4, prompt.baseChoice);
+  out.varint(5, baseIdShared);
   out.end(at);
 }
 
@@ -84,6 +119,8 @@ function writeIds(out: WireWriter, field: number, ids: PackedIds): void {
   out.varint(2, ids.width);
   out.bytes(3, ids.data);
   out.flag(4, ids.deflatedPlanes);
+  out.varint(5, ids.largest);
+  out.flag(6, ids.classes);
   out.end(at);
 }
 
@@ -91,10 +128,11 @@ function writeFloats(out: WireWriter, field: number, floats: PackedFloats): void
   const at = out.begin(field);
   out.bytes(1, floats.data);
   out.flag(2, floats.deflated);
+  out.varint(3, floats.count);
   out.end(at);
 }
 
-function writeChoice(out: WireWriter, choice: Choice): void {
+function writeChoice(out: WireWriter, choice: WireForm<Choice>): void {
   const at = out.begin(9);
   out.text(1, choice.callId);
   out.varint(2, choice.index);
@@ -113,7 +151,7 @@ function writeChoice(out: WireWriter, choice: Choice): void {
   out.end(at);
 }
 
-function writeSpan(out: WireWriter, span: PolicyVersionSpan): void {
+function writeSpan(out: WireWriter, span: WireForm<PolicyVersionSpan>): void {
   const at = out.begin(6);
   out.varint(1, Number(span.version));
   out.varint(2, span.start);
@@ -129,7 +167,7 @@ function writeUsage(out: WireWriter, usage: Usage): void {
   out.end(at);
 }
 
-function writeTiming(out: WireWriter, timing: Timing): void {
+function writeTiming(out: WireWriter, timing: WireForm<Timing>): void {
   const at = out.begin(17);
   out.double(1, timing.receivedAtMs);
   if (timing.sentAfterUs !== undefined) out.varint(2, Number(timing.sentAfterUs), true);

@@ -1,8 +1,8 @@
 import { createContextIndex, type SharedContext } from "../../core/records/context-index.ts";
 import {
-  type CallRecord,
   type Choice,
   Dialect,
+  type PolicyVersionSpan,
   StreamMode,
   type Timing,
   type TokenSequence,
@@ -10,10 +10,11 @@ import {
 } from "../../proto/gen/outrigger/v1/record_pb.ts";
 import { packFloats, packIds } from "../../runtime/records/pack-ids.ts";
 import type { DialectName, FinishedCall, FinishedChoice } from "../capture/finished-call.ts";
+import type { WireCall, WireForm } from "./record-bytes.ts";
 import { createTextBases, encodeText } from "./text-bases.ts";
 
 export interface EncodedCall {
-  readonly record: CallRecord;
+  readonly record: WireCall;
   /** To be called once the record is in the spool: only then may later ones refer to it. */
   readonly remember: () => void;
 }
@@ -48,8 +49,12 @@ interface Owner {
   readonly settings: Settings;
 }
 
-type Settings = Pick<CallRecord, "model" | "engine" | "sessionId" | "samplingJson">;
-const settingNames = ["model", "engine", "sessionId", "samplingJson"] as const;
+interface Settings {
+  readonly model: string;
+  readonly engine: string;
+  readonly sessionId: string;
+  readonly samplingJson: string;
+}
 
 const dialects: Readonly<Record<DialectName, Dialect>> = {
   chat: Dialect.CHAT,
@@ -112,14 +117,18 @@ function settingsOf(call: FinishedCall): Settings {
   };
 }
 
-/** What need not be said again: equal to the base's; undefined when an empty one differs. */
-function inheritedSettings(own: Settings, base: Settings): Settings | undefined {
-  const left = { ...own };
-  for (const name of settingNames) {
-    if (own[name] === base[name]) left[name] = "";
-    else if (own[name] === "") return undefined;
-  }
-  return left;
+/** What need not be said again is equal to the base's; then an empty one must not differ. */
+function canInherit(own: Settings, base: Settings): boolean {
+  return (
+    isSayable(own.model, base.model) &&
+    isSayable(own.engine, base.engine) &&
+    isSayable(own.sessionId, base.sessionId) &&
+    isSayable(own.samplingJson, base.samplingJson)
+  );
+}
+
+function isSayable(own: string, base: string): boolean {
+  return own !== "" || base === "";
 }
 
 /**
@@ -130,20 +139,22 @@ function encodeCall(
   call: FinishedCall,
   settings: Settings,
   base: SharedContext<Owner> | undefined,
-): CallRecord {
-  const inherited =
-    base === undefined ? undefined : inheritedSettings(settings, base.owner.settings);
-  const { model, engine, sessionId, samplingJson } = inherited ?? settings;
-  const record: CallRecord = {
+): WireCall {
+  const known =
+    base !== undefined && canInherit(settings, base.owner.settings)
+      ? base.owner.settings
+      : undefined;
+  const record: WireCall = {
     $typeName: "outrigger.v1.CallRecord",
     requestId: call.requestId,
     rolloutId: call.rolloutId,
     attemptId: call.attemptId,
+    attemptIdShared: 0,
     dialect: dialects[call.dialect],
     streamMode: streamModes[call.streamMode],
-    model,
-    policyVersion: BigInt(call.policyVersion),
-    choices: call.choices.map((choice) => encodeChoice(call.requestId, choice)),
+    model: unless(settings.model, known?.model),
+    policyVersion: call.policyVersion,
+    choices: [],
     delivered: call.delivered,
     retryOf: call.retryOf ?? "",
     replayOf: call.replayOf ?? "",
@@ -151,15 +162,20 @@ function encodeCall(
     errorReason: call.errorReason ?? "",
     httpStatus: call.httpStatus,
     timing: encodeTiming(call.timing),
-    droppedRequestParts: [...call.droppedRequestParts],
-    sessionId,
-    engine,
-    samplingJson,
-    inherit: inherited !== undefined,
+    droppedRequestParts: call.droppedRequestParts,
+    sessionId: unless(settings.sessionId, known?.sessionId),
+    engine: unless(settings.engine, known?.engine),
+    samplingJson: unless(settings.samplingJson, known?.samplingJson),
+    inherit: known !== undefined,
   };
+  for (const choice of call.choices) record.choices.push(encodeChoice(call.requestId, choice));
   if (call.promptIds !== null) record.prompt = encodePrompt(call.promptIds, base);
   if (call.usage !== null) record.usage = encodeUsage(call.usage);
   return record;
+}
+
+function unless(own: string, known: string | undefined): string {
+  return own === known ? "" : own;
 }
 
 function encodePrompt(prompt: Int32Array, base: SharedContext<Owner> | undefined): TokenSequence {
@@ -167,6 +183,7 @@ function encodePrompt(prompt: Int32Array, base: SharedContext<Owner> | undefined
   return {
     $typeName: "outrigger.v1.TokenSequence",
     baseRequestId: base?.owner.requestId ?? "",
+    baseIdShared: 0,
     baseChoice: base?.owner.choice ?? 0,
     sharedLength,
     newIds: packIds(sharedLength === 0 ? prompt : prompt.subarray(sharedLength)),
@@ -180,36 +197,37 @@ function encodeUsage(usage: NonNullable<FinishedCall["usage"]>): Usage {
   return encoded;
 }
 
-function encodeChoice(requestId: string, choice: FinishedChoice): Choice {
-  const encoded: Choice = {
+function encodeChoice(requestId: string, choice: FinishedChoice): WireForm<Choice> {
+  const encoded: WireForm<Choice> = {
     $typeName: "outrigger.v1.Choice",
     callId: choice.callId === `${requestId}.${choice.index}` ? "" : choice.callId,
     index: choice.index,
-    policyVersions: choice.policyVersions.map(({ version, start, end }) => ({
-      $typeName: "outrigger.v1.PolicyVersionSpan",
-      version: BigInt(version),
-      start,
-      end,
-    })),
+    policyVersions: [],
     complete: choice.complete,
     incompleteReason: choice.incompleteReason ?? "",
   };
+  for (const span of choice.policyVersions) encoded.policyVersions.push(encodeSpan(span));
   if (choice.finishReason !== null) encoded.finishReason = choice.finishReason;
   if (choice.stopReason !== null) encoded.stopReason = JSON.stringify(choice.stopReason);
   const { responseIds, logprobs } = choice;
-  if (responseIds !== null || logprobs !== null) {
-    encoded.tokens = {
-      $typeName: "outrigger.v1.ResponseTokens",
-      ...(responseIds !== null && { ids: packIds(responseIds) }),
-      ...(logprobs !== null && { logprobs: packFloats(logprobs) }),
-    };
-  }
+  if (responseIds === null && logprobs === null) return encoded;
+  encoded.tokens = { $typeName: "outrigger.v1.ResponseTokens" };
+  if (responseIds !== null) encoded.tokens.ids = packIds(responseIds);
+  if (logprobs !== null) encoded.tokens.logprobs = packFloats(logprobs);
   return encoded;
 }
 
-function encodeTiming(timing: FinishedCall["timing"]): Timing {
+function encodeSpan({
+  version,
+  start,
+  end,
+}: FinishedChoice["policyVersions"][number]): WireForm<PolicyVersionSpan> {
+  return { $typeName: "outrigger.v1.PolicyVersionSpan", version, start, end };
+}
+
+function encodeTiming(timing: FinishedCall["timing"]): WireForm<Timing> {
   const { receivedAtMs, sentAtMs, firstByteAtMs, finishedAtMs, heldMs } = timing;
-  const encoded: Timing = {
+  const encoded: WireForm<Timing> = {
     $typeName: "outrigger.v1.Timing",
     receivedAtMs,
     finishedAfterUs: micros(finishedAtMs - receivedAtMs),
@@ -220,6 +238,6 @@ function encodeTiming(timing: FinishedCall["timing"]): Timing {
   return encoded;
 }
 
-function micros(ms: number): bigint {
-  return BigInt(Math.max(0, Math.round(ms * 1000)));
+function micros(ms: number): number {
+  return Math.max(0, Math.round(ms * 1000));
 }

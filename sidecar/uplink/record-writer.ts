@@ -1,10 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { create, toBinary } from "@bufbuild/protobuf";
-import {
-  type CallRecord,
-  type EventRecord,
-  EventRecordSchema,
-} from "../../proto/gen/outrigger/v1/record_pb.ts";
+import { type EventRecord, EventRecordSchema } from "../../proto/gen/outrigger/v1/record_pb.ts";
 import {
   type CaptureSettings,
   RecordSchema,
@@ -14,7 +10,7 @@ import type { FinishedCall } from "../capture/finished-call.ts";
 import { compileOperatorRules } from "../redaction/operator-rules.ts";
 import { createRedactor, type Redactor } from "../redaction/redactor.ts";
 import { createLostRecords } from "./lost-records.ts";
-import { recordBytes } from "./record-bytes.ts";
+import { recordBytes, type WireCall } from "./record-bytes.ts";
 import { type CapturedText, createRecordEncoder } from "./record-encoder.ts";
 import type { Spool, SpoolRefusal } from "./spool.ts";
 
@@ -118,14 +114,14 @@ export class RecordWriter {
     this.#lost.putBack(unreported);
   }
 
-  #appendCall(record: CallRecord): RecordOutcome {
+  #appendCall(record: WireCall): RecordOutcome {
     const outcome = this.#spool.append((seq) => recordBytes(seq, record));
     if (outcome.kept) this.reportLosses();
     else this.#noteLoss(record, outcome.reason);
     return outcome;
   }
 
-  #noteLoss(of: CallRecord | EventRecord, reason: SpoolRefusal): void {
+  #noteLoss(of: WireCall | EventRecord, reason: SpoolRefusal): void {
     this.#lost.add({ rolloutId: of.rolloutId, attemptId: of.attemptId, reason });
     const { total } = this.#lost;
     // The first, then each power of two: loud, and not a second flood.

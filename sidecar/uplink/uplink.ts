@@ -99,7 +99,7 @@ export interface Uplink {
   close(graceMs: number): Promise<void>;
 }
 
-const protocolVersion = 1;
+const protocolVersion = 2;
 
 /**
  * Opens the spool (an `OutriggerError` says why it cannot) and connects to the controller in the
@@ -245,7 +245,11 @@ class SpoolingUplink implements Uplink {
         handlers.onConnection?.(true);
       },
       onCommand: (message) => this.#command(message),
-      onAcked: () => this.#onProgress?.(),
+      onAcked: () => {
+        // There may be room now for what could not be reported before.
+        this.#writer.reportLosses();
+        this.#onProgress?.();
+      },
     });
     this.#connection = connection;
     const end = await connection.ended;

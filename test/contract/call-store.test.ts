@@ -13,7 +13,12 @@ import { EventRecordSchema } from "../../proto/gen/outrigger/v1/record_pb.ts";
 import { RecordSchema } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { FinishedCall } from "../../sidecar/capture/finished-call.ts";
 import { type CapturedText, createRecordEncoder } from "../../sidecar/uplink/record-encoder.ts";
-import { choiceOf, finishedCall, temporaryDirectory } from "./record-path-fixtures.ts";
+import {
+  choiceOf,
+  finishedCall,
+  receivedCall,
+  temporaryDirectory,
+} from "./record-path-fixtures.ts";
 
 const directory = temporaryDirectory("store");
 afterAll(directory.remove);
@@ -37,8 +42,9 @@ function spooled(
 ): ReceivedRecord[] {
   const encoder = createRecordEncoder();
   return calls.map((call, i) => {
-    const { record: value, remember } = encoder.encode(call, text);
+    const { record, remember } = encoder.encode(call, text);
     remember();
+    const value = receivedCall(i + 1, record);
     return {
       spoolId,
       record: create(RecordSchema, { seq: BigInt(i + 1), body: { case: "call", value } }),
@@ -176,7 +182,7 @@ describe.each(Object.entries(implementations))("a call store: %s", (_, open) => 
         ...(i === 2 && { response: new TextEncoder().encode("done") }),
       });
       encoded.remember();
-      const body = { case: "call" as const, value: encoded.record };
+      const body = { case: "call" as const, value: receivedCall(i + 1, encoded.record) };
       return { spoolId: "spool", record: create(RecordSchema, { seq: BigInt(i + 1), body }) };
     });
     await store.appendRecords(records);

@@ -1,19 +1,19 @@
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { encodeAll, wireBytes, wireTrajectory } from "../../bench/wire-trajectory.ts";
 import { expandCalls } from "../../controller/store/expand-calls.ts";
 import { expandText } from "../../controller/store/expand-text.ts";
 import type { Call } from "../../core/call.ts";
 import {
   type CallRecord,
-  CallRecordSchema,
   PackedIdsSchema,
   type TextBody,
   TokenSequenceSchema,
 } from "../../proto/gen/outrigger/v1/record_pb.ts";
 import type { FinishedCall } from "../../sidecar/capture/finished-call.ts";
 import { createRecordEncoder } from "../../sidecar/uplink/record-encoder.ts";
-import { choiceOf, finishedCall } from "./record-path-fixtures.ts";
+import { choiceOf, finishedCall, readCall, receivedCall } from "./record-path-fixtures.ts";
 
 /** What the core must see of a finished call, said without the encoder. */
 function expectedCalls(call: FinishedCall): Call[] {
@@ -45,9 +45,6 @@ function expectedCalls(call: FinishedCall): Call[] {
   }));
 }
 
-const onTheWire = (record: CallRecord): CallRecord =>
-  fromBinary(CallRecordSchema, toBinary(CallRecordSchema, record));
-
 /** Encodes in order, with a new encoder (a restart) before each call named in `restarts`. */
 function transport(calls: readonly FinishedCall[], restarts: ReadonlySet<number>): CallRecord[] {
   let encoder = createRecordEncoder({ maxContextTokens: 200 });
@@ -55,7 +52,7 @@ function transport(calls: readonly FinishedCall[], restarts: ReadonlySet<number>
     if (restarts.has(i)) encoder = createRecordEncoder({ maxContextTokens: 200 });
     const { record, remember } = encoder.encode(call, {});
     remember();
-    return onTheWire(record);
+    return receivedCall(i + 1, record);
   });
 }
 
@@ -221,6 +218,29 @@ describe("delta-encoded records", () => {
     expect(encoder.encode(finishedCall("q3", [1, 2], []), {}).record.prompt?.baseRequestId).toBe(
       "",
     );
+  });
+});
+
+describe("a 50-turn trajectory that ends at 32,768 tokens costs on the wire, per token of it", () => {
+  it.each([
+    ["text", "random", 0.4, 3.3],
+    ["text", "random", 0.1, 2.4],
+    // The worst case: nothing in ids and logprobs can be guessed.
+    ["uniform", "random", 0.4, 3.85],
+    ["uniform", "engine", 0.4, 3.85],
+  ] as const)("%s ids, %s logprobs, %d sampled: at most %d bytes", (ids, logprobs, share, most) => {
+    const calls = wireTrajectory({
+      turns: 50,
+      finalTokens: 32_768,
+      sampledShare: share,
+      ids,
+      logprobs,
+    });
+    const records = encodeAll(calls);
+    expect(wireBytes(records) / 32_768).toBeLessThanOrEqual(most);
+    const last = expandCalls(records.map(readCall)).at(-1)?.calls[0];
+    expect(last?.promptIds).toEqual(calls.at(-1)?.promptIds);
+    expect(last?.logprobs).toEqual(calls.at(-1)?.choices[0]?.logprobs);
   });
 });
 

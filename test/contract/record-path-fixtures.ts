@@ -1,11 +1,29 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fromBinary } from "@bufbuild/protobuf";
 import { pino } from "pino";
+import type { CallRecord } from "../../proto/gen/outrigger/v1/record_pb.ts";
+import { RecordSchema } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { Logger } from "../../runtime/log.ts";
+import { restoreIds } from "../../runtime/records/restore-ids.ts";
 import type { FinishedCall, FinishedChoice } from "../../sidecar/capture/finished-call.ts";
+import { recordBytes, type WireCall } from "../../sidecar/uplink/record-bytes.ts";
 
 export const silentLog: Logger = pino({ level: "silent" });
+
+/** A record of a call as the controller reads it. */
+export function readCall(record: Uint8Array): CallRecord {
+  const { body } = fromBinary(RecordSchema, record);
+  if (body.case !== "call") throw new Error("the record holds no call");
+  restoreIds(body.value);
+  return body.value;
+}
+
+/** An encoded call as the controller receives it. */
+export function receivedCall(seq: number, record: WireCall): CallRecord {
+  return readCall(recordBytes(seq, record));
+}
 
 /** A fresh directory and the function that removes it. */
 export function temporaryDirectory(name: string): { path: string; remove: () => void } {

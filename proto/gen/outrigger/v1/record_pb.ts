@@ -10,13 +10,17 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file outrigger/v1/record.proto.
  */
 export const file_outrigger_v1_record: GenFile = /*@__PURE__*/
-  fileDesc("ChlvdXRyaWdnZXIvdjEvcmVjb3JkLnByb3RvEgxvdXRyaWdnZXIudjEiUAoJUGFja2VkSWRzEg0KBWNvdW50GAEgASgNEg0KBXdpZHRoGAIgASgNEgwKBGRhdGEYAyABKAwSFwoPZGVmbGF0ZWRfcGxhbmVzGAQgASgIIi4KDFBhY2tlZEZsb2F0cxIMCgRkYXRhGAEgASgMEhAKCGRlZmxhdGVkGAIgASgIIn4KDVRva2VuU2VxdWVuY2USFwoPYmFzZV9yZXF1ZXN0X2lkGAEgASgJEhUKDXNoYXJlZF9sZW5ndGgYAiABKA0SKAoHbmV3X2lkcxgDIAEoCzIXLm91dHJpZ2dlci52MS5QYWNrZWRJZHMSEwoLYmFzZV9jaG9pY2UYBCABKA0iQAoRUG9saWN5VmVyc2lvblNwYW4SDwoHdmVyc2lvbhgBIAEoAxINCgVzdGFydBgCIAEoDRILCgNlbmQYAyABKA0iZwoFVXNhZ2USFQoNcHJvbXB0X3Rva2VucxgBIAEoDRIZChFjb21wbGV0aW9uX3Rva2VucxgCIAEoDRIaCg1jYWNoZWRfdG9rZW5zGAMgASgNSACIAQFCEAoOX2NhY2hlZF90b2tlbnMipQIKBkNob2ljZRIPCgdjYWxsX2lkGAEgASgJEg0KBWluZGV4GAIgASgNEjEKBnRva2VucxgDIAEoCzIcLm91dHJpZ2dlci52MS5SZXNwb25zZVRva2Vuc0gAiAEBEhoKDWZpbmlzaF9yZWFzb24YBCABKAlIAYgBARIYCgtzdG9wX3JlYXNvbhgFIAEoCUgCiAEBEjgKD3BvbGljeV92ZXJzaW9ucxgGIAMoCzIfLm91dHJpZ2dlci52MS5Qb2xpY3lWZXJzaW9uU3BhbhIQCghjb21wbGV0ZRgHIAEoCBIZChFpbmNvbXBsZXRlX3JlYXNvbhgIIAEoCUIJCgdfdG9rZW5zQhAKDl9maW5pc2hfcmVhc29uQg4KDF9zdG9wX3JlYXNvbiJ2Cg5SZXNwb25zZVRva2VucxIkCgNpZHMYASABKAsyFy5vdXRyaWdnZXIudjEuUGFja2VkSWRzEjEKCGxvZ3Byb2JzGAIgASgLMhoub3V0cmlnZ2VyLnYxLlBhY2tlZEZsb2F0c0gAiAEBQgsKCV9sb2dwcm9icyL0BQoKQ2FsbFJlY29yZBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnJvbGxvdXRfaWQYAiABKAkSEgoKYXR0ZW1wdF9pZBgDIAEoCRImCgdkaWFsZWN0GAQgASgOMhUub3V0cmlnZ2VyLnYxLkRpYWxlY3QSLQoLc3RyZWFtX21vZGUYBSABKA4yGC5vdXRyaWdnZXIudjEuU3RyZWFtTW9kZRINCgVtb2RlbBgGIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgHIAEoAxIwCgZwcm9tcHQYCCABKAsyGy5vdXRyaWdnZXIudjEuVG9rZW5TZXF1ZW5jZUgAiAEBEiUKB2Nob2ljZXMYCSADKAsyFC5vdXRyaWdnZXIudjEuQ2hvaWNlEicKBXVzYWdlGAogASgLMhMub3V0cmlnZ2VyLnYxLlVzYWdlSAGIAQESEQoJZGVsaXZlcmVkGAsgASgIEhAKCHJldHJ5X29mGAwgASgJEhEKCXJlcGxheV9vZhgNIAEoCRIXCg9zaWRlX2NhbGxfY2xhc3MYDiABKAkSFAoMZXJyb3JfcmVhc29uGA8gASgJEhMKC2h0dHBfc3RhdHVzGBAgASgNEiQKBnRpbWluZxgRIAEoCzIULm91dHJpZ2dlci52MS5UaW1pbmcSMQoMcmVxdWVzdF90ZXh0GBIgASgLMhYub3V0cmlnZ2VyLnYxLlRleHRCb2R5SAKIAQESMgoNcmVzcG9uc2VfdGV4dBgTIAEoCzIWLm91dHJpZ2dlci52MS5UZXh0Qm9keUgDiAEBEh0KFWRyb3BwZWRfcmVxdWVzdF9wYXJ0cxgUIAMoCRISCgpzZXNzaW9uX2lkGBUgASgJEg4KBmVuZ2luZRgWIAEoCRIVCg1zYW1wbGluZ19qc29uGBcgASgJEg8KB2luaGVyaXQYGCABKAhCCQoHX3Byb21wdEIICgZfdXNhZ2VCDwoNX3JlcXVlc3RfdGV4dEIQCg5fcmVzcG9uc2VfdGV4dCJ2CghUZXh0Qm9keRIXCg9iYXNlX3JlcXVlc3RfaWQYASABKAkSFAoMc2hhcmVkX2J5dGVzGAIgASgNEgwKBHJlc3QYAyABKAwSEAoIZGVmbGF0ZWQYBCABKAgSGwoTc2hhcmVkX3N1ZmZpeF9ieXRlcxgFIAEoDSK0AQoGVGltaW5nEhYKDnJlY2VpdmVkX2F0X21zGAEgASgBEhoKDXNlbnRfYWZ0ZXJfdXMYAiABKARIAIgBARIgChNmaXJzdF9ieXRlX2FmdGVyX3VzGAMgASgESAGIAQESGQoRZmluaXNoZWRfYWZ0ZXJfdXMYBCABKAQSDwoHaGVsZF91cxgFIAEoBEIQCg5fc2VudF9hZnRlcl91c0IWChRfZmlyc3RfYnl0ZV9hZnRlcl91cyJ9CgtFdmVudFJlY29yZBIQCghldmVudF9pZBgBIAEoCRISCgpyb2xsb3V0X2lkGAIgASgJEhIKCmF0dGVtcHRfaWQYAyABKAkSEgoKZXZlbnRfdHlwZRgEIAEoCRIRCglkYXRhX2pzb24YBSABKAkSDQoFYXRfbXMYBiABKAEqegoHRGlhbGVjdBIXChNESUFMRUNUX1VOU1BFQ0lGSUVEEAASEAoMRElBTEVDVF9DSEFUEAESFwoTRElBTEVDVF9DT01QTEVUSU9OUxACEhUKEURJQUxFQ1RfUkVTUE9OU0VTEAMSFAoQRElBTEVDVF9NRVNTQUdFUxAEKnUKClN0cmVhbU1vZGUSGwoXU1RSRUFNX01PREVfVU5TUEVDSUZJRUQQABIUChBTVFJFQU1fTU9ERV9OT05FEAESFwoTU1RSRUFNX01PREVfUkVMQVlFRBACEhsKF1NUUkVBTV9NT0RFX1NZTlRIRVNJU0VEEANiBnByb3RvMw");
+  fileDesc("ChlvdXRyaWdnZXIvdjEvcmVjb3JkLnByb3RvEgxvdXRyaWdnZXIudjEicgoJUGFja2VkSWRzEg0KBWNvdW50GAEgASgNEg0KBXdpZHRoGAIgASgNEgwKBGRhdGEYAyABKAwSFwoPZGVmbGF0ZWRfcGxhbmVzGAQgASgIEg8KB2xhcmdlc3QYBSABKA0SDwoHY2xhc3NlcxgGIAEoCCI9CgxQYWNrZWRGbG9hdHMSDAoEZGF0YRgBIAEoDBIQCghkZWZsYXRlZBgCIAEoCBINCgVjb3VudBgDIAEoDSKWAQoNVG9rZW5TZXF1ZW5jZRIXCg9iYXNlX3JlcXVlc3RfaWQYASABKAkSFQoNc2hhcmVkX2xlbmd0aBgCIAEoDRIoCgduZXdfaWRzGAMgASgLMhcub3V0cmlnZ2VyLnYxLlBhY2tlZElkcxITCgtiYXNlX2Nob2ljZRgEIAEoDRIWCg5iYXNlX2lkX3NoYXJlZBgFIAEoDSJAChFQb2xpY3lWZXJzaW9uU3BhbhIPCgd2ZXJzaW9uGAEgASgDEg0KBXN0YXJ0GAIgASgNEgsKA2VuZBgDIAEoDSJnCgVVc2FnZRIVCg1wcm9tcHRfdG9rZW5zGAEgASgNEhkKEWNvbXBsZXRpb25fdG9rZW5zGAIgASgNEhoKDWNhY2hlZF90b2tlbnMYAyABKA1IAIgBAUIQCg5fY2FjaGVkX3Rva2VucyKlAgoGQ2hvaWNlEg8KB2NhbGxfaWQYASABKAkSDQoFaW5kZXgYAiABKA0SMQoGdG9rZW5zGAMgASgLMhwub3V0cmlnZ2VyLnYxLlJlc3BvbnNlVG9rZW5zSACIAQESGgoNZmluaXNoX3JlYXNvbhgEIAEoCUgBiAEBEhgKC3N0b3BfcmVhc29uGAUgASgJSAKIAQESOAoPcG9saWN5X3ZlcnNpb25zGAYgAygLMh8ub3V0cmlnZ2VyLnYxLlBvbGljeVZlcnNpb25TcGFuEhAKCGNvbXBsZXRlGAcgASgIEhkKEWluY29tcGxldGVfcmVhc29uGAggASgJQgkKB190b2tlbnNCEAoOX2ZpbmlzaF9yZWFzb25CDgoMX3N0b3BfcmVhc29uInYKDlJlc3BvbnNlVG9rZW5zEiQKA2lkcxgBIAEoCzIXLm91dHJpZ2dlci52MS5QYWNrZWRJZHMSMQoIbG9ncHJvYnMYAiABKAsyGi5vdXRyaWdnZXIudjEuUGFja2VkRmxvYXRzSACIAQFCCwoJX2xvZ3Byb2JzIo8GCgpDYWxsUmVjb3JkEhIKCnJlcXVlc3RfaWQYASABKAkSEgoKcm9sbG91dF9pZBgCIAEoCRISCgphdHRlbXB0X2lkGAMgASgJEiYKB2RpYWxlY3QYBCABKA4yFS5vdXRyaWdnZXIudjEuRGlhbGVjdBItCgtzdHJlYW1fbW9kZRgFIAEoDjIYLm91dHJpZ2dlci52MS5TdHJlYW1Nb2RlEg0KBW1vZGVsGAYgASgJEhYKDnBvbGljeV92ZXJzaW9uGAcgASgDEjAKBnByb21wdBgIIAEoCzIbLm91dHJpZ2dlci52MS5Ub2tlblNlcXVlbmNlSACIAQESJQoHY2hvaWNlcxgJIAMoCzIULm91dHJpZ2dlci52MS5DaG9pY2USJwoFdXNhZ2UYCiABKAsyEy5vdXRyaWdnZXIudjEuVXNhZ2VIAYgBARIRCglkZWxpdmVyZWQYCyABKAgSEAoIcmV0cnlfb2YYDCABKAkSEQoJcmVwbGF5X29mGA0gASgJEhcKD3NpZGVfY2FsbF9jbGFzcxgOIAEoCRIUCgxlcnJvcl9yZWFzb24YDyABKAkSEwoLaHR0cF9zdGF0dXMYECABKA0SJAoGdGltaW5nGBEgASgLMhQub3V0cmlnZ2VyLnYxLlRpbWluZxIxCgxyZXF1ZXN0X3RleHQYEiABKAsyFi5vdXRyaWdnZXIudjEuVGV4dEJvZHlIAogBARIyCg1yZXNwb25zZV90ZXh0GBMgASgLMhYub3V0cmlnZ2VyLnYxLlRleHRCb2R5SAOIAQESHQoVZHJvcHBlZF9yZXF1ZXN0X3BhcnRzGBQgAygJEhIKCnNlc3Npb25faWQYFSABKAkSDgoGZW5naW5lGBYgASgJEhUKDXNhbXBsaW5nX2pzb24YFyABKAkSDwoHaW5oZXJpdBgYIAEoCBIZChFhdHRlbXB0X2lkX3NoYXJlZBgZIAEoDUIJCgdfcHJvbXB0QggKBl91c2FnZUIPCg1fcmVxdWVzdF90ZXh0QhAKDl9yZXNwb25zZV90ZXh0InYKCFRleHRCb2R5EhcKD2Jhc2VfcmVxdWVzdF9pZBgBIAEoCRIUCgxzaGFyZWRfYnl0ZXMYAiABKA0SDAoEcmVzdBgDIAEoDBIQCghkZWZsYXRlZBgEIAEoCBIbChNzaGFyZWRfc3VmZml4X2J5dGVzGAUgASgNIrQBCgZUaW1pbmcSFgoOcmVjZWl2ZWRfYXRfbXMYASABKAESGgoNc2VudF9hZnRlcl91cxgCIAEoBEgAiAEBEiAKE2ZpcnN0X2J5dGVfYWZ0ZXJfdXMYAyABKARIAYgBARIZChFmaW5pc2hlZF9hZnRlcl91cxgEIAEoBBIPCgdoZWxkX3VzGAUgASgEQhAKDl9zZW50X2FmdGVyX3VzQhYKFF9maXJzdF9ieXRlX2FmdGVyX3VzIn0KC0V2ZW50UmVjb3JkEhAKCGV2ZW50X2lkGAEgASgJEhIKCnJvbGxvdXRfaWQYAiABKAkSEgoKYXR0ZW1wdF9pZBgDIAEoCRISCgpldmVudF90eXBlGAQgASgJEhEKCWRhdGFfanNvbhgFIAEoCRINCgVhdF9tcxgGIAEoASp6CgdEaWFsZWN0EhcKE0RJQUxFQ1RfVU5TUEVDSUZJRUQQABIQCgxESUFMRUNUX0NIQVQQARIXChNESUFMRUNUX0NPTVBMRVRJT05TEAISFQoRRElBTEVDVF9SRVNQT05TRVMQAxIUChBESUFMRUNUX01FU1NBR0VTEAQqdQoKU3RyZWFtTW9kZRIbChdTVFJFQU1fTU9ERV9VTlNQRUNJRklFRBAAEhQKEFNUUkVBTV9NT0RFX05PTkUQARIXChNTVFJFQU1fTU9ERV9SRUxBWUVEEAISGwoXU1RSRUFNX01PREVfU1lOVEhFU0lTRUQQA2IGcHJvdG8z");
 
 /**
- * Token ids, the smaller of two forms. Plain: id i takes the bits [i * width, (i + 1) * width) of
- * `data`, lowest bit first. With `deflated_planes`: raw deflate (RFC 1951) of the lowest byte of
- * every id, then the second lowest of every id, and so on; high bytes are nearly constant, so that
- * planes deflate where the ids themselves would not.
+ * Token ids in the smallest of these forms; bits are taken from the lowest of a byte on.
+ * `largest`: ids in groups, each group the digits of one number to the base `largest` + 1, lowest
+ *   first; as many to a group as keep it within 2^53, and as many bits as the largest number takes.
+ * `classes`: a prefix code for bit lengths, then each id as the code of its length and the bits
+ *   below its highest.
+ * `deflated_planes`: raw deflate (RFC 1951) of the lowest byte of every id, then the second lowest
+ *   of every id, and so on.
+ * None of these: `width` bits for each id. Only earlier versions wrote it with a `width` above 0.
  *
  * @generated from message outrigger.v1.PackedIds
  */
@@ -40,6 +44,16 @@ export type PackedIds = Message<"outrigger.v1.PackedIds"> & {
    * @generated from field: bool deflated_planes = 4;
    */
   deflatedPlanes: boolean;
+
+  /**
+   * @generated from field: uint32 largest = 5;
+   */
+  largest: number;
+
+  /**
+   * @generated from field: bool classes = 6;
+   */
+  classes: boolean;
 };
 
 /**
@@ -50,7 +64,9 @@ export const PackedIdsSchema: GenMessage<PackedIds> = /*@__PURE__*/
   messageDesc(file_outrigger_v1_record, 0);
 
 /**
- * IEEE 754 single precision, bit for bit: four planes of bytes, lowest first, `deflated` or not.
+ * IEEE 754 single precision, bit for bit. With `count`: a prefix code for sign and exponent (9
+ * bits), then each float as the code of its own and its mantissa. Else four planes of bytes, lowest
+ * first; earlier versions `deflated` them.
  *
  * @generated from message outrigger.v1.PackedFloats
  */
@@ -64,6 +80,11 @@ export type PackedFloats = Message<"outrigger.v1.PackedFloats"> & {
    * @generated from field: bool deflated = 2;
    */
   deflated: boolean;
+
+  /**
+   * @generated from field: uint32 count = 3;
+   */
+  count: number;
 };
 
 /**
@@ -101,6 +122,13 @@ export type TokenSequence = Message<"outrigger.v1.TokenSequence"> & {
    * @generated from field: uint32 base_choice = 4;
    */
   baseChoice: number;
+
+  /**
+   * `base_request_id` lacks so many characters, with which the record's `request_id` begins.
+   *
+   * @generated from field: uint32 base_id_shared = 5;
+   */
+  baseIdShared: number;
 };
 
 /**
@@ -386,6 +414,13 @@ export type CallRecord = Message<"outrigger.v1.CallRecord"> & {
    * @generated from field: bool inherit = 24;
    */
   inherit: boolean;
+
+  /**
+   * `attempt_id` lacks so many characters, with which `rollout_id` begins.
+   *
+   * @generated from field: uint32 attempt_id_shared = 25;
+   */
+  attemptIdShared: number;
 };
 
 /**
