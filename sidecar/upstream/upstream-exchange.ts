@@ -15,7 +15,10 @@ export type ExchangeFailure =
   | { readonly kind: "reset"; readonly message: string }
   | { readonly kind: "timeout"; readonly message: string };
 
-/** Called in this order, each phase at most once; nothing after `onEnd`, `onFailure` or `abort`. */
+/**
+ * Called in this order, each phase at most once; nothing after `onEnd`, `onFailure` or `abort`, but
+ * `onFailure` after an `onEnd` that threw.
+ */
 export interface ExchangeListener {
   onSent(): void;
   onHead(status: number, rawHeaders: readonly string[], statusMessage: string): void;
@@ -119,7 +122,12 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
   onResponseEnd(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#listener.onEnd();
+    try {
+      this.#listener.onEnd();
+    } catch (error) {
+      // undici would tell only its own connection: the harness would wait for ever.
+      this.#listener.onFailure({ kind: "reset", message: (error as Error).message });
+    }
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {

@@ -10,6 +10,7 @@ import {
   streamSteps,
 } from "../conformance/scripted-engine.ts";
 import { vllmScript } from "../conformance/vllm-script.ts";
+import { dialectNames, dialectRequests } from "./sidecar-dialect-requests.ts";
 import { comparable, startTestSidecar, type TestSidecar } from "./sidecar-support.ts";
 
 let engine: ScriptedEngine;
@@ -154,18 +155,10 @@ describe("answers", () => {
 
   it("a stream gives the same bytes and the same record however it is cut", async () => {
     const expected = new Map<string, [string, unknown]>();
-    const dialects = [
-      ["/v1/chat/completions", ask(true)],
-      [
-        "/v1/messages",
-        JSON.stringify({
-          model: "toy",
-          stream: true,
-          max_tokens: 50,
-          messages: [{ role: "user", content: "hé 😀" }],
-        }),
-      ],
-    ] as const;
+    const requests = dialectNames.map((dialect) => {
+      const { path, body } = dialectRequests[dialect];
+      return [path, JSON.stringify({ ...body, stream: true })] as const;
+    });
     const answer = {
       reasoning: "hm 😀",
       content: "été",
@@ -173,7 +166,7 @@ describe("answers", () => {
     };
     await fc.assert(
       fc.asyncProperty(
-        fc.constantFrom(...dialects),
+        fc.constantFrom(...requests),
         fc.array(fc.integer({ min: 1, max: 400 }), { minLength: 1, maxLength: 6 }),
         async ([path, body], sizes) => {
           proxied.calls.length = 0;
@@ -191,9 +184,10 @@ describe("answers", () => {
           // Ids differ from call to call.
           const text = bytes
             .toString()
-            .replaceAll(/(msg|toolu|call)_[0-9A-Za-z]{24}/g, "$1_")
+            .replaceAll(/(msg|toolu|call|resp|rs|fc)_[0-9A-Za-z]{24}/g, "$1_")
+            .replaceAll(/"(created_at|completed_at)":\d+/g, '"$1":0')
             .replaceAll(/"signature":"\w+"/g, '"signature":""')
-            .replaceAll(/chatcmpl-\d+/g, "chatcmpl");
+            .replaceAll(/cmpl-\d+/g, "cmpl");
           const outcome: [string, unknown] = [text, comparable(call)];
           const first = expected.get(path);
           if (first === undefined) expected.set(path, outcome);
@@ -201,7 +195,7 @@ describe("answers", () => {
           expect(call.choices[0]?.complete).toBe(true);
         },
       ),
-      { numRuns: 60 },
+      { numRuns: 100 },
     );
   });
 
