@@ -45,6 +45,11 @@ describe("createContextIndex", () => {
         });
         const found = index.longest("k", Int32Array.from(prompt));
         expect(found?.sharedLength ?? 0).toBe(Math.max(0, ...shared));
+        // One token for each different beginning of a context.
+        const starts = contexts.flatMap(([p, r]) =>
+          [...p, ...r].map((_, n, all) => all.slice(0, n + 1).join()),
+        );
+        expect(index.tokenCount).toBe(new Set(starts).size);
         if (found !== undefined) expect(shared[found.owner]).toBe(found.sharedLength);
       }),
       { numRuns: 500 },

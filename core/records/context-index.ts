@@ -91,7 +91,7 @@ export function createContextIndex<Owner>(bounds: ContextIndexBounds): ContextIn
       makeRoom(key, needed);
       const tree = touch(key) ?? newTree<Owner>();
       const nodesBefore = tree.nodeCount;
-      const added = addTo(tree, owner, joined(prompt, response));
+      const added = addTo(tree, owner, prompt, response);
       tree.tokenCount += added;
       total += added;
       totalNodes += tree.nodeCount - nodesBefore;
@@ -131,21 +131,33 @@ function longestIn<Owner>(tree: Tree<Owner>, prompt: Int32Array): SharedContext<
   return best;
 }
 
-/** Adds one context and gives the number of tokens that were new. */
-function addTo<Owner>(tree: Tree<Owner>, owner: Owner, context: Int32Array): number {
+/**
+ * Adds the context of prompt and response and gives the number of tokens that were new. The two are
+ * walked one after the other: a copy of a long context to add its end would cost as much as the
+ * walk.
+ */
+function addTo<Owner>(
+  tree: Tree<Owner>,
+  owner: Owner,
+  prompt: Int32Array,
+  response: Int32Array,
+): number {
+  const length = prompt.length + response.length;
   let children = tree.root;
   let at = 0;
-  while (at < context.length) {
-    const first = context[at] as number;
+  while (at < length) {
+    const first = (at < prompt.length ? prompt[at] : response[at - prompt.length]) as number;
     const node = children.get(first);
     if (node === undefined) {
-      // `context` is a copy already; of its end only a copy lets go of the beginning.
-      const tokens = at === 0 ? context : context.slice(at);
-      children.set(first, { tokens, owner, children: new Map() });
+      children.set(first, { tokens: endOf(prompt, response, at), owner, children: new Map() });
       tree.nodeCount += 1;
-      return context.length - at;
+      return length - at;
     }
-    const shared = commonLength(node.tokens, context, at);
+    let shared = at < prompt.length ? commonLength(node.tokens, prompt, at) : 0;
+    if (at + shared >= prompt.length) {
+      const rest = node.tokens.subarray(shared);
+      shared += commonLength(rest, response, at + shared - prompt.length);
+    }
     if (shared < node.tokens.length) {
       const head = splitAt(node, shared);
       tree.nodeCount += 1;
@@ -155,6 +167,15 @@ function addTo<Owner>(tree: Tree<Owner>, owner: Owner, context: Int32Array): num
     at += shared;
   }
   return 0;
+}
+
+/** A copy of the context from `at` on. */
+function endOf(prompt: Int32Array, response: Int32Array, at: number): Int32Array {
+  if (at >= prompt.length) return response.slice(at - prompt.length);
+  const tokens = new Int32Array(prompt.length + response.length - at);
+  tokens.set(prompt.subarray(at));
+  tokens.set(response, prompt.length - at);
+  return tokens;
 }
 
 function splitAt<Owner>(node: Node<Owner>, length: number): Node<Owner> {
@@ -171,12 +192,4 @@ function commonLength(edge: Int32Array, context: Int32Array, from: number): numb
   let i = 0;
   while (i < limit && edge[i] === context[from + i]) i += 1;
   return i;
-}
-
-/** A copy, whatever the lengths: the caller's arrays may be views of much larger ones. */
-function joined(prompt: Int32Array, response: Int32Array): Int32Array {
-  const context = new Int32Array(prompt.length + response.length);
-  context.set(prompt);
-  context.set(response, prompt.length);
-  return context;
 }

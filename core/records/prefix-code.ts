@@ -164,13 +164,21 @@ function huffmanDepths(weights: readonly number[]): number[] {
 /** Shorter codes first, then by symbol. */
 function canonicalCodes(used: readonly number[], lengths: Uint8Array): Uint16Array {
   const codes = new Uint16Array(lengths.length);
-  let next = 0;
-  for (let length = 1; length <= maxCodeBits; length += 1, next <<= 1) {
-    for (const symbol of used) {
-      if (lengths[symbol] !== length) continue;
-      codes[symbol] = reversed(next, length);
-      next += 1;
-    }
+  const countByLength = new Uint16Array(maxCodeBits + 1);
+  for (const symbol of used) {
+    const length = lengths[symbol] as number;
+    countByLength[length] = (countByLength[length] as number) + 1;
+  }
+  const nextByLength = new Uint16Array(maxCodeBits + 1);
+  for (let length = 1, next = 0; length <= maxCodeBits; length += 1) {
+    nextByLength[length] = next;
+    next = (next + (countByLength[length] as number)) << 1;
+  }
+  for (const symbol of used) {
+    const length = lengths[symbol] as number;
+    const code = nextByLength[length] as number;
+    codes[symbol] = reversed(code, length);
+    nextByLength[length] = code + 1;
   }
   return codes;
 }

@@ -1,7 +1,6 @@
 import { deflateRawSync } from "node:zlib";
-import { create } from "@bufbuild/protobuf";
 import { type SharedEnds, sharedEnds } from "../../core/records/shared-ends.ts";
-import { type TextBody, TextBodySchema } from "../../proto/gen/outrigger/v1/record_pb.ts";
+import type { TextBody } from "../../proto/gen/outrigger/v1/record_pb.ts";
 
 interface Base {
   readonly requestId: string;
@@ -78,9 +77,20 @@ function encodeAgainst(bases: readonly Base[], text: Uint8Array): TextBody {
 export function encodeText(text: Uint8Array): TextBody {
   if (text.length >= minDeflateBytes) {
     const deflated = deflateRawSync(text, { level: text.length > 1_000_000 ? 1 : 6 });
-    if (deflated.length < text.length)
-      return create(TextBodySchema, { rest: deflated, deflated: true });
+    if (deflated.length < text.length) return textBody(deflated, true);
   }
   // A copy: the captured body may be a view of a much larger buffer.
-  return create(TextBodySchema, { rest: text.slice() });
+  return textBody(text.slice(), false);
+}
+
+/** Written out: `create` walks descriptors. */
+function textBody(rest: Uint8Array, deflated: boolean): TextBody {
+  return {
+    $typeName: "outrigger.v1.TextBody",
+    baseRequestId: "",
+    sharedBytes: 0,
+    rest,
+    deflated,
+    sharedSuffixBytes: 0,
+  };
 }
