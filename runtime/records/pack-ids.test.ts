@@ -59,6 +59,30 @@ describe("packIds", () => {
     expect(unpackIds(packed)).toEqual(ids);
   });
 
+  it("gives of forged bytes as many ids as it said, or an error", () => {
+    const forged = fc.record({
+      count: fc.oneof(fc.nat({ max: 40 }), fc.nat({ max: 2 ** 32 - 1 })),
+      width: fc.nat({ max: 40 }),
+      data: fc.uint8Array({ maxLength: 40 }),
+      deflatedPlanes: fc.boolean(),
+      largest: fc.oneof(fc.constant(0), fc.nat({ max: 2 ** 32 - 1 })),
+      classes: fc.boolean(),
+    });
+    fc.assert(
+      fc.property(forged, (init) => {
+        let ids: Int32Array;
+        try {
+          ids = unpackIds(create(PackedIdsSchema, init));
+        } catch (error) {
+          expect(error).toBeInstanceOf(Error);
+          return;
+        }
+        expect(ids.length).toBe(init.count);
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
   it("refuses more ids than any call has, whatever bytes they are said to be in", () => {
     for (const forged of [{}, { largest: 1 }, { classes: true }, { deflatedPlanes: true }])
       expect(() => unpackIds(create(PackedIdsSchema, { count: 2 ** 31, ...forged }))).toThrow(
