@@ -143,6 +143,23 @@ describe("a sidecar with its controller", () => {
     await storedCalls("r3", 1);
   });
 
+  it("the header of its own, beside a credential that is not ours", async () => {
+    const headers = {
+      "x-outrigger-token": await token({ rolloutId: "r10" }),
+      authorization: "Bearer sk-own",
+    };
+    const response = await fetch(`${sidecar.url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(chat),
+    });
+    expect(response.status).toBe(200);
+    await storedCalls("r10", 1);
+    const sent = JSON.stringify(engine.requests.at(-1)?.rawHeaders);
+    expect(sent).not.toContain("sk-own");
+    expect(sent).not.toContain("x-outrigger");
+  });
+
   it.each([
     ["no token", async () => "sk-anything", 401],
     ["an expired one", () => token({ rolloutId: "r4", expiresAtMs: Date.now() - 10_000 }), 401],
