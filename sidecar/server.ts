@@ -74,7 +74,6 @@ export class SidecarServer {
         else this.#dispatch(route, request, response);
       },
     );
-    this.#server.on("upgrade", refuseUpgrade);
     this.#server.on("clientError", (_error, socket: Duplex) => socket.destroy());
   }
 
@@ -155,6 +154,12 @@ export class SidecarServer {
       return;
     }
     const reply = new HarnessReply(response);
+    // Codex tries a WebSocket first and falls back to HTTP on 426. Another protocol that a client
+    // offers (Java's asks for HTTP/2 with its first request) may be ignored, and is.
+    if (request.headers.upgrade?.toLowerCase() === "websocket") {
+      writeReply(reply, refuseWebSocket());
+      return;
+    }
     if (route.kind === "refused") {
       const { status, dialect, message } = route;
       this.#refuse(reply, dialect, { status, reason: "unknown-route", message });
@@ -162,7 +167,10 @@ export class SidecarServer {
       return;
     }
     this.#running += 1;
-    void this.#serve(route, request, reply).finally(() => this.#noteServed());
+    // One call that goes wrong in a way that nobody thought of must not end all others.
+    void this.#serve(route, request, reply)
+      .catch(() => reply.breakOff())
+      .finally(() => this.#noteServed());
   }
 
   async #serve(route: CallRoute, request: IncomingMessage, reply: HarnessReply): Promise<void> {
@@ -359,14 +367,4 @@ async function replay(
 
 function isMarkedRetry(count: string | string[] | undefined): boolean {
   return typeof count === "string" && Number(count) > 0;
-}
-
-/** Codex tries a WebSocket first and falls back to HTTP on 426. */
-function refuseUpgrade(_request: IncomingMessage, socket: Duplex): void {
-  const { status, headers, body } = refuseWebSocket();
-  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
-  socket.on("error", () => undefined);
-  socket.end(
-    `HTTP/1.1 ${status} Upgrade Required\r\n${lines.join("")}content-length: ${body.length}\r\n\r\n${body.toString("utf8")}`,
-  );
 }

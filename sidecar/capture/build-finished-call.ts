@@ -35,6 +35,7 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
  * it is made for every call, and spreading cost as much as the rest of the capture.
  */
 export function buildFinishedCall(facts: CallFacts, result: CaptureResult): FinishedCall {
+  const promptIds = result.choices.find((choice) => choice.promptIds !== null)?.promptIds ?? null;
   const call: Mutable<FinishedCall> = {
     requestId: facts.requestId,
     rolloutId: facts.rolloutId,
@@ -43,8 +44,8 @@ export function buildFinishedCall(facts: CallFacts, result: CaptureResult): Fini
     streamMode: facts.streamMode,
     model: facts.model,
     policyVersion: facts.policyVersion,
-    promptIds: result.choices.find((choice) => choice.promptIds !== null)?.promptIds ?? null,
-    choices: result.choices.map((choice) => buildChoice(facts, choice)),
+    promptIds,
+    choices: result.choices.map((choice) => buildChoice(facts, choice, promptIds)),
     usage: result.usage === null ? null : buildUsage(result.usage),
     delivered: facts.delivered,
     httpStatus: facts.httpStatus,
@@ -69,9 +70,16 @@ function buildUsage({ promptTokens, completionTokens, cachedTokens }: CapturedUs
   return { promptTokens, completionTokens, cachedTokens };
 }
 
-function buildChoice(facts: CallFacts, choice: CapturedChoice): FinishedChoice {
+function buildChoice(
+  facts: CallFacts,
+  choice: CapturedChoice,
+  promptIds: Int32Array | null,
+): FinishedChoice {
   const length = choice.responseIds?.length ?? 0;
-  const incompleteReason = choice.incompleteReason ?? facts.untrainable;
+  // A record has one prompt; a text completion of several has choices that were sampled elsewhere.
+  const isElsewhere = choice.promptIds !== promptIds && !isSame(choice.promptIds, promptIds);
+  const incompleteReason =
+    choice.incompleteReason ?? (isElsewhere ? "prompt-of-another-choice" : facts.untrainable);
   return {
     callId: `${facts.requestId}.${choice.choiceIndex}`,
     index: choice.choiceIndex,
@@ -85,4 +93,9 @@ function buildChoice(facts: CallFacts, choice: CapturedChoice): FinishedChoice {
     complete: incompleteReason === undefined,
     ...(incompleteReason === undefined ? {} : { incompleteReason }),
   };
+}
+
+function isSame(one: Int32Array | null, other: Int32Array | null): boolean {
+  if (one === null || other === null || one.length !== other.length) return false;
+  return one.every((id, at) => id === other[at]);
 }

@@ -1,6 +1,7 @@
 import { captureMembers } from "./capture-edits.ts";
 import type { RequestSettings, TranslationSettings } from "./dialect.ts";
 import type { JsonRecord, JsonValue } from "./json-value.ts";
+import { stringifyJson } from "./stringify-json.ts";
 
 /** A chat completions request under construction. */
 export type ChatBody = Record<string, JsonValue>;
@@ -20,12 +21,15 @@ export interface FinishedTranslation {
   readonly captured: boolean;
 }
 
-/** Adds to a translated request what every one needs: model, sampling, stream, capture. */
+/**
+ * Adds to a translated request what every one needs: model, sampling, stream, capture. Undefined
+ * where it is nested too deeply to be written.
+ */
 export function finishTranslation(
   body: ChatBody,
   wantsStream: boolean,
   settings: RequestSettings,
-): FinishedTranslation {
+): FinishedTranslation | undefined {
   const upstreamStreams = wantsStream && (settings.engine.streamsIds || !settings.capture);
   const stream: JsonRecord = upstreamStreams
     ? { stream: true, stream_options: { include_usage: true } }
@@ -37,8 +41,10 @@ export function finishTranslation(
     ...stream,
     ...(settings.capture ? captureMembers(settings.engine, "chat", {}) : {}),
   };
+  const text = stringifyJson(whole);
+  if (text === undefined) return undefined;
   return {
-    upstreamBody: Buffer.from(JSON.stringify(whole)),
+    upstreamBody: Buffer.from(text),
     wantsStream,
     upstreamStreams,
     captured: settings.capture,

@@ -3,6 +3,7 @@ import { applyCuts } from "./byte-cuts.ts";
 import type { ClientAsked, DialectError, DialectStream, StreamFailure } from "./dialect.ts";
 import { skipWhitespace } from "./json-scan.ts";
 import { asRecord, type JsonRecord, parseJson } from "./json-value.ts";
+import { stringifyJson } from "./stringify-json.ts";
 import { droppedChunk, stripCuts, stripResponse } from "./strip-response.ts";
 
 export interface PassthroughStreamSettings {
@@ -58,13 +59,17 @@ export function createPassthroughStream(settings: PassthroughStreamSettings): Di
       if (root === undefined || !Array.isArray(root["choices"])) {
         return fail({ kind: "reset", message: "the engine's answer is no completion" });
       }
+      const chunks: string[] = [];
+      for (const chunk of settings.toChunks(root)) {
+        const text = stringifyJson(chunk);
+        if (text === undefined) {
+          return fail({ kind: "reset", message: "the engine's answer is nested too deeply" });
+        }
+        const stripped = stripResponse(Buffer.from(text), settings.asked, true);
+        if (stripped !== droppedChunk) chunks.push(`data: ${stripped.toString("utf8")}\n\n`);
+      }
       outcome = "completed";
       isAnswered = true;
-      const chunks = settings.toChunks(root).flatMap((chunk) => {
-        const bytes = Buffer.from(JSON.stringify(chunk));
-        const stripped = stripResponse(bytes, settings.asked, true);
-        return stripped === droppedChunk ? [] : [`data: ${stripped.toString("utf8")}\n\n`];
-      });
       return Buffer.from(chunks.join("") + DONE);
     },
     end() {

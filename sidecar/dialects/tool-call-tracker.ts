@@ -1,5 +1,6 @@
 import { createJsonProgress, type JsonProgress } from "./json-progress.ts";
 import { asNumber, asRecord, asText, type JsonValue } from "./json-value.ts";
+import { stringifyJson } from "./stringify-json.ts";
 
 /** One tool call while its fragments arrive. */
 export interface TrackedCall {
@@ -71,7 +72,8 @@ function readFragment(value: JsonValue): Fragment | undefined {
     id: asText(fragment["id"]) ?? null,
     name: asText(called?.["name"]) ?? "",
     // Some engines give the arguments of a whole call as an object.
-    text: asRecord(argument) === undefined ? (asText(argument) ?? "") : JSON.stringify(argument),
+    text:
+      asRecord(argument) === undefined ? (asText(argument) ?? "") : (stringifyJson(argument) ?? ""),
   };
 }
 

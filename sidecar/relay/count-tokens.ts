@@ -32,7 +32,8 @@ export async function countTokens(
   const own = await ask(countTokensPath, body);
   if (own.kind === "unreachable") return unreachable(own.message);
   if (own.status !== 404 && own.status !== 405 && !(own.status < 300 && !hasCount(own.body))) {
-    return { status: own.status, headers: { "content-type": "application/json" }, body: own.body };
+    const headers = { ...retryHints(own.rawHeaders), "content-type": "application/json" };
+    return { status: own.status, headers, body: own.body };
   }
   const plan = planCountTokens(body, {
     engine: engine.profile,
@@ -48,12 +49,26 @@ export async function countTokens(
   if (answer.kind === "unreachable") return unreachable(answer.message);
   const reply = { status: answer.status, headers: {}, body: answer.body };
   if (answer.status < 300) return encodeCountTokens(reply);
-  return messagesDialect.encodeError({
+  const refusal = messagesDialect.encodeError({
     status: answer.status,
     reason: "engine-error",
     message: `the engine cannot count tokens: ${answer.body.toString("utf8", 0, 300)}`,
   });
+  return { ...refusal, headers: { ...refusal.headers, ...retryHints(answer.rawHeaders) } };
 }
+
+/** What a harness acts on when it is refused. */
+function retryHints(rawHeaders: readonly string[]): Record<string, string> {
+  const hints: Record<string, string> = {};
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const name = (rawHeaders[at] as string).toLowerCase();
+    if (hintNames.test(name)) hints[name] = rawHeaders[at + 1] as string;
+  }
+  return hints;
+}
+
+const hintNames =
+  /^(?:retry-after(?:-ms)?|x-should-retry|(?:x|anthropic)-ratelimit-.*|(?:x-)?request-id)$/;
 
 /** A router may answer any path with something. */
 function hasCount(body: Buffer): boolean {

@@ -3,6 +3,7 @@ import type { StreamMode } from "../capture/finished-call.ts";
 import { type CallCapture, createCallCapture } from "../dialects/call-capture.ts";
 import type { ChunkScan } from "../dialects/chunk-scan.ts";
 import type { DialectStream, PlannedCall } from "../dialects/dialect.ts";
+import { readContextOverflow, readErrorBody } from "../dialects/read-engine-error.ts";
 import { openBodyDecoder } from "../http/body-decoder.ts";
 import { harnessResponseHeaders, rawHeader } from "../http/relay-headers.ts";
 import type { SseBlock } from "../sse/sse-block.ts";
@@ -281,8 +282,11 @@ export class EngineAttempt implements ExchangeListener {
 
   #answerWhole(body: Buffer): void {
     const { fan, plan } = this.#setup;
-    // Already begun (keep-alives while it was held or silent), or asked for without streaming.
-    if (plan.wantsStream && (!plan.upstreamStreams || fan.hasHead)) this.#answerSynthesised(body);
+    // Already begun (keep-alives while it was held or silent), asked for without streaming, or
+    // answered so all the same: what is translated must come in the form that was asked for.
+    const isTranslated = plan.dialect === "messages" || plan.dialect === "responses";
+    if (plan.wantsStream && (!plan.upstreamStreams || fan.hasHead || isTranslated))
+      this.#answerSynthesised(body);
     else {
       let scan: ChunkScan | undefined;
       const reply = plan.encodeResponse({ status: this.status, headers: {}, body }, (found) => {
@@ -315,8 +319,19 @@ export class EngineAttempt implements ExchangeListener {
       return;
     }
     // The head went out with a keep-alive: the error can only be said inside the stream.
-    const message = `the engine answered ${this.status}: ${body.toString("utf8", 0, 500)}`;
-    const error = { status: this.status, reason: "engine-error", message };
+    const { status } = this;
+    const said = readErrorBody(body);
+    // The one error that a harness acts on by its code, and by its words.
+    const isOverflow = readContextOverflow(said) !== undefined;
+    const reason = isOverflow ? "context_length_exceeded" : "engine-error";
+    const message = `the engine answered ${status}: ${said.message.slice(0, 500)}`;
+    const retryAfter = Number(rawHeader(this.#rawHeaders, "retry-after"));
+    const error = {
+      status,
+      reason,
+      message,
+      ...(retryAfter > 0 ? { retryAfterSeconds: retryAfter } : {}),
+    };
     fan.breakOff(this.#setup.stream().fail({ kind: "error", error }));
   }
 

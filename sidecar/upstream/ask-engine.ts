@@ -2,7 +2,12 @@ import type { Engine } from "./engine.ts";
 import { UpstreamExchange } from "./upstream-exchange.ts";
 
 export type EngineAnswer =
-  | { readonly kind: "answer"; readonly status: number; readonly body: Buffer }
+  | {
+      readonly kind: "answer";
+      readonly status: number;
+      readonly rawHeaders: readonly string[];
+      readonly body: Buffer;
+    }
   | { readonly kind: "unreachable"; readonly message: string };
 
 /** One small request of the sidecar's own, whole answer in memory (at most `maxBytes`). */
@@ -16,6 +21,7 @@ export function askEngine(
     const chunks: Buffer[] = [];
     let bytes = 0;
     let status = 0;
+    let rawHeaders: readonly string[] = [];
     const settle = (answer: EngineAnswer): void => {
       clearTimeout(timer);
       options.signal.removeEventListener("abort", onAbort);
@@ -24,15 +30,16 @@ export function askEngine(
     };
     const exchange = new UpstreamExchange({
       onSent: () => undefined,
-      onHead: (code) => {
+      onHead: (code, headers) => {
         status = code;
+        rawHeaders = headers;
       },
       onBytes: (chunk) => {
         bytes += chunk.length;
         if (bytes > maxBytes) settle({ kind: "unreachable", message: "the answer is too large" });
         else chunks.push(chunk);
       },
-      onEnd: () => settle({ kind: "answer", status, body: Buffer.concat(chunks) }),
+      onEnd: () => settle({ kind: "answer", status, rawHeaders, body: Buffer.concat(chunks) }),
       onFailure: ({ message }) => settle({ kind: "unreachable", message }),
     });
     const timer = setTimeout(

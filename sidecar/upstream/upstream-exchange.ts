@@ -71,9 +71,10 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
 
   abort(): void {
     if (this.#isOver) return;
-    this.#isOver = true;
+    const controller = this.#controller;
     this.#isAborted = true;
-    this.#controller?.abort(new Error("the harness went away"));
+    this.#end();
+    controller?.abort(new Error("the harness went away"));
   }
 
   pause(): void {
@@ -121,7 +122,7 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
 
   onResponseEnd(): void {
     if (this.#isOver) return;
-    this.#isOver = true;
+    this.#end();
     try {
       this.#listener.onEnd();
     } catch (error) {
@@ -134,9 +135,18 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
     this.#fail(this.#classify(error));
   }
 
+  /**
+   * Lets go of the connection: what is kept of a call for its retries would keep undici's request,
+   * and with it every later one of the connection, from the garbage collector's quick pass.
+   */
+  #end(): void {
+    this.#isOver = true;
+    this.#controller = undefined;
+  }
+
   #fail(failure: ExchangeFailure): void {
     if (this.#isOver) return;
-    this.#isOver = true;
+    this.#end();
     this.#listener.onFailure(failure);
   }
 

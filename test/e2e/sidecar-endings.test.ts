@@ -6,11 +6,13 @@ import type { DialectName } from "../../sidecar/dialects/dialect.ts";
 import { readEvents } from "../conformance/run-dialect.ts";
 import {
   type EngineScript,
+  jsonSteps,
   type ScriptedEngine,
   type Step,
   startScriptedEngine,
 } from "../conformance/scripted-engine.ts";
 import { vllmScript } from "../conformance/vllm-script.ts";
+import { post } from "./post.ts";
 import { askIn, dialectNames, dialectRequests } from "./sidecar-dialect-requests.ts";
 import { startTestSidecar, type TestSidecar, until } from "./sidecar-support.ts";
 
@@ -168,6 +170,30 @@ describe("in every dialect, an engine that breaks off is no end", () => {
     expect(answer).toMatchObject({ end: "broken", body: chunkOf("chat") });
     const [call] = await proxied.recorded(1);
     expect(call).toMatchObject({ delivered: false, errorReason: "engine-reset" });
+  });
+
+  it("a request and an answer that are nested too deeply end nothing but themselves", async () => {
+    const deep = `${"[".repeat(50_000)}${"]".repeat(50_000)}`;
+    const tools = JSON.parse(`[{"name":"f","input_schema":{}}]`) as object;
+    const { path, body } = dialectRequests.messages;
+    const request = JSON.stringify({ ...body, tools }).replace(
+      /"input_schema":\{/,
+      `$&"x":${deep}`,
+    );
+    const refused = await post(proxied.url, request, { path });
+    expect(refused.status).toBe(400);
+    const call = `{"id":"a","function":{"name":"f","arguments":{"x":${deep}}}}`;
+    engine.setScript(() =>
+      jsonSteps(
+        200,
+        `{"choices":[{"index":0,"finish_reason":"stop","message":{"tool_calls":[${call}]}}]}`,
+      ),
+    );
+    expect((await askIn("messages", proxied.url)).status).toBe(200);
+    expect((await askIn("responses", proxied.url)).status).toBe(200);
+    engine.setScript(vllmScript());
+    expect((await askIn("messages", proxied.url)).status).toBe(200);
+    expect(proxied.sidecar.gateStatus().inFlight).toBe(0);
   });
 
   it("a whole answer beyond the cap is no answer", async () => {

@@ -293,6 +293,21 @@ describe("what the sidecar refuses itself", () => {
     expect(text.toLowerCase()).toContain("connection: close");
   });
 
+  it("an offer of HTTP/2, which Java's client makes, is ignored", async () => {
+    const body = chatBody(false);
+    const socket = connect(Number(new URL(proxied.url).port), "127.0.0.1");
+    socket.write(
+      `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+    );
+    let text = "";
+    for await (const part of socket) {
+      text += String(part);
+      if (text.includes("completion_tokens")) break;
+    }
+    expect(text).toMatch(/^HTTP\/1\.1 200 /);
+    expect(lastRequest().rawHeaders.join("\n").toLowerCase()).not.toContain("http2");
+  });
+
   it.each([
     ["GET", "/v1/embeddings", 404],
     ["GET", "/v1/chat/completions", 405],

@@ -86,6 +86,44 @@ describe("several choices", () => {
   });
 });
 
+describe("text completions of several prompts", () => {
+  const prompts = [
+    [5, 6, 7],
+    [8, 9],
+  ];
+  const choice = (index: number) => ({
+    index,
+    text: `t${index}`,
+    prompt_token_ids: prompts[index],
+    token_ids: [20 + index],
+    logprobs: { token_logprobs: [-1], tokens: ["t"], text_offset: [0], top_logprobs: [] },
+    finish_reason: "length",
+  });
+  const usage = { prompt_tokens: 5, completion_tokens: 2, total_tokens: 7 };
+
+  it.each([true, false])("no choice is trained in another's context, stream %s", async (stream) => {
+    engine.setScript(() =>
+      stream
+        ? streamSteps(
+            [{ choices: [choice(0)] }, { choices: [choice(1)] }, { choices: [], usage }]
+              .map((event) => `data: ${JSON.stringify(event)}\n\n`)
+              .join("") + "data: [DONE]\n\n",
+          )
+        : jsonSteps(200, { choices: [choice(0), choice(1)], usage }),
+    );
+    await askIn("completions", proxied.url, { prompt: prompts, stream });
+    const call = await only();
+    expect([...(call.promptIds ?? [])]).toEqual([5, 6, 7]);
+    expect(
+      call.choices.map(({ complete, incompleteReason }) => [complete, incompleteReason]),
+    ).toEqual([
+      [true, undefined],
+      [false, "prompt-of-another-choice"],
+    ]);
+    expect(ids(call)).toEqual([[20], [21]]);
+  });
+});
+
 describe("logprobs that are none: the harness gets its answer, the call is incomplete", () => {
   const values: [string, string, string][] = [
     ["NaN", "NaN", "logprob-not-finite"],
@@ -337,6 +375,22 @@ describe("streams of every dialect", () => {
     expect(answer.end).toBe("clean");
     expect(await only()).toMatchObject({ streamMode: "relayed", delivered: true });
   });
+});
+
+it.each([
+  ["messages", "event: message_stop"],
+  ["responses", "event: response.completed"],
+] as const)("%s: an engine that ignores `stream` is no reason to do so", async (dialect, end) => {
+  engine.setScript((request) => {
+    const whole = { ...request.json, stream: false };
+    return vllmScript()({ ...request, json: whole });
+  });
+  const answer = await askIn(dialect, proxied.url, { stream: true });
+  expect(answer.headers["content-type"]).toContain("text/event-stream");
+  expect(answer.body).toContain(end);
+  const call = await only();
+  expect(call).toMatchObject({ streamMode: "synthesised", delivered: true });
+  expect(call.choices[0]?.complete).toBe(true);
 });
 
 describe("an engine that streams no ids, asked whole", () => {

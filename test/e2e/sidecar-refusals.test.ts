@@ -177,15 +177,16 @@ describe("a prompt that is too long, as each harness understands it", () => {
 });
 
 describe("a refusal after keep-alives were sent: only the stream can say it", () => {
-  async function refusedLate(dialect: "messages" | "responses", status: number) {
+  async function refusedLate(
+    dialect: "messages" | "responses",
+    status: number,
+    said = '{"error":{"message":"too busy"}}',
+  ) {
     let release = (): void => undefined;
     const silence = new Promise<void>((resolve) => {
       release = resolve;
     });
-    engine.setScript(() => [
-      { until: silence },
-      ...refusal(status, '{"error":{"message":"too busy"}}'),
-    ]);
+    engine.setScript(() => [{ until: silence }, ...refusal(status, said)]);
     const answer = await askIn(
       dialect,
       proxied.url,
@@ -217,8 +218,25 @@ describe("a refusal after keep-alives were sent: only the stream can say it", ()
       "response.failed",
       { response: { status: "failed", error: { code: "rate_limit_exceeded" } } },
     ]);
-    // What Codex reads its delay from.
-    expect(JSON.stringify(events.at(-1))).toMatch(/try again in \d/);
+    // What Codex reads its delay from: the engine's Retry-After.
+    expect(JSON.stringify(events.at(-1))).toContain("try again in 7s");
+  });
+
+  it("a prompt that is too long, in the words and the code that compact", async () => {
+    const { events } = await refusedLate("messages", 400, overflow);
+    expect(events.at(-1)).toMatchObject([
+      "error",
+      {
+        error: {
+          type: "invalid_request_error",
+          message: "prompt is too long: 5000 tokens > 4096 maximum",
+        },
+      },
+    ]);
+    const late = await refusedLate("responses", 400, overflow);
+    expect(late.events.at(-1)?.[1]).toMatchObject({
+      response: { error: { code: "context_length_exceeded" } },
+    });
   });
 });
 
@@ -311,11 +329,15 @@ describe("count_tokens", () => {
     expect(proxied.calls).toEqual([]);
   });
 
-  it("an engine that refuses says so itself", async () => {
+  it("an engine that refuses says so itself, and when to come back", async () => {
     const error = { type: "error", error: { type: "overloaded_error", message: "later" } };
-    engine.setScript(() => jsonSteps(529, error));
+    engine.setScript(() => refusal(529, JSON.stringify(error)));
     const answer = await count();
-    expect([answer.status, JSON.parse(answer.body)]).toEqual([529, error]);
+    expect(answer).toMatchObject({ status: 529, headers: hints, body: JSON.stringify(error) });
+    engine.setScript((request) =>
+      request.url === "/tokenize" ? refusal(429, '{"detail":"later"}') : jsonSteps(404, {}),
+    );
+    expect(await count()).toMatchObject({ status: 429, headers: hints });
   });
 
   it("a harness that hangs up ends the engine's request", async () => {

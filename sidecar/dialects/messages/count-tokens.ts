@@ -1,6 +1,7 @@
 import type { EncodedReply, RequestSettings } from "../dialect.ts";
 import { encodeReply } from "../encode-reply.ts";
 import { asNumber, asRecord, asText, parseJson } from "../json-value.ts";
+import { stringifyJson } from "../stringify-json.ts";
 import { encodeMessagesError } from "./error-body.ts";
 import { translateMessages } from "./request.ts";
 import { toolInputTexts } from "./tool-input-texts.ts";
@@ -31,7 +32,12 @@ export function planCountTokens(
     ...(model === undefined ? {} : { model }),
     add_generation_prompt: true,
   };
-  return { upstreamPath: tokenizePath, upstreamBody: Buffer.from(JSON.stringify(upstream)) };
+  const text = stringifyJson(upstream);
+  if (text === undefined) {
+    const message = "the request is nested too deeply to be translated";
+    return encodeMessagesError({ status: 400, reason: "body-too-deep", message });
+  }
+  return { upstreamPath: tokenizePath, upstreamBody: Buffer.from(text) };
 }
 
 /** `{count}` or `{tokens}` of the engine as `{input_tokens}`. */

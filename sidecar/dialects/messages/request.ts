@@ -55,8 +55,13 @@ export function planMessagesRequest(
   }
   const dropped = new Set(Object.keys(request).filter((key) => !knownMembers.has(key)));
   const translated = translateMessages(request, toolInputTexts(body), settings, dropped);
+  const finished = finishTranslation(translated, request["stream"] === true, settings);
+  if (finished === undefined) {
+    const message = "the request is nested too deeply to be translated";
+    return encodeMessagesError({ status: 400, reason: "body-too-deep", message });
+  }
   return {
-    ...finishTranslation(translated, request["stream"] === true, settings),
+    ...finished,
     model: asText(request["model"]) ?? null,
     stopSequences: readStopSequences(request),
     dropped: [...dropped],

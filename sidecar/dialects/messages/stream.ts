@@ -179,7 +179,7 @@ function failStream(state: State, type: string, message: string): void {
 }
 
 function describeFailure(failure: StreamFailure): [type: string, message: string] {
-  return failure.kind === "error"
-    ? [messagesErrorType(failure.error.status), failure.error.message]
-    : ["api_error", failure.message];
+  if (failure.kind === "reset") return ["api_error", failure.message];
+  const { status, message, reason } = failure.error;
+  return [messagesErrorType(status), messagesErrorMessage({ status, message, code: reason })];
 }

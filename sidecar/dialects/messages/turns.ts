@@ -6,6 +6,7 @@ import {
   type JsonRecord,
   type JsonValue,
 } from "../json-value.ts";
+import { stringifyJson } from "../stringify-json.ts";
 
 /** What the translation of messages needs beside them. */
 export interface TurnContext {
@@ -124,7 +125,7 @@ function translateAssistant(
     else if (block["type"] === "thinking") reasoning += asText(block["thinking"]) ?? "";
     else if (block["type"] === "tool_use") {
       const input = context.inputTexts.get(`${position}.${index}`);
-      const args = input ?? JSON.stringify(block["input"] ?? {});
+      const args = input ?? stringifyJson(block["input"] ?? {}) ?? "{}";
       const called = { name: asText(block["name"]) ?? "", arguments: args };
       calls.push({ id: asText(block["id"]) ?? "", type: "function", function: called });
     } else context.dropped.add(`messages[${position}].content[${index}] (${kindOf(block)})`);

@@ -62,8 +62,13 @@ export function planResponsesRequest(
     ...translateSampling(request, settings, dropped),
   };
   const includes = asArray(request["include"]) ?? [];
+  const finished = finishTranslation(chat, request["stream"] === true, settings);
+  if (finished === undefined) {
+    const message = "the request is nested too deeply to be translated";
+    return encodeResponsesError({ status: 400, reason: "body-too-deep", message });
+  }
   return {
-    ...finishTranslation(chat, request["stream"] === true, settings),
+    ...finished,
     model,
     targets: tools.targets,
     sealsReasoning: includes.includes("reasoning.encrypted_content"),

@@ -1,0 +1,12 @@
+/**
+ * JSON text of a value; undefined where it is nested too deeply (some thousand levels): the parser
+ * takes any depth, the writer runs out of stack.
+ */
+export function stringifyJson(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value);
+  } catch (error) {
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+}
