@@ -2,10 +2,23 @@ import type { FinishReason, PolicyVersionSpan } from "../../core/call.ts";
 import type { SseBlock } from "../sse/sse-block.ts";
 import type { ChunkScan } from "./chunk-scan.ts";
 import { decideCompleteness, type IncompleteReason } from "./decide-completeness.ts";
-import { type ByteRange, isNullAt, type MemberRange, skipWhitespace } from "./json-scan.ts";
+import {
+  type ByteRange,
+  isNullAt,
+  type MemberRange,
+  skipValue,
+  skipWhitespace,
+  walkObject,
+} from "./json-scan.ts";
 import { asArray, asNumber, asRecord, asText, type JsonValue, parseJson } from "./json-value.ts";
 import { addTokens, type ChoiceState, newChoice, readChoice } from "./read-choice.ts";
-import { type ChoiceBytes, readChoiceBytes, readIds, textKeys } from "./read-choice-bytes.ts";
+import {
+  type ChoiceBytes,
+  readChoiceBytes,
+  readIds,
+  readInteger,
+  textKeys,
+} from "./read-choice-bytes.ts";
 import { readEngineError } from "./read-engine-error.ts";
 
 /** One choice of an answer as the engine reported it. Absent is null; missing is never zero. */
@@ -46,6 +59,7 @@ export interface CaptureResult {
   readonly choices: readonly CapturedChoice[];
   /** Of the whole request: `completionTokens` counts all choices. */
   readonly usage: CapturedUsage | null;
+  /** What the engine called itself and the answer; read where the text is kept. */
   readonly engineModel: string | null;
   readonly engineRequestId: string | null;
   /** The engine reported an error inside its answer. */
@@ -168,8 +182,8 @@ function addScanned(
   if (root === undefined) return false;
   const texts = !state.keepsText ? textKeys.none : isChunk ? textKeys.ofChunk : textKeys.ofAnswer;
   const choices: ChoiceBytes[] = [];
-  for (const members of scan.choices) {
-    const choice = readChoiceBytes(raw, members, texts);
+  for (const scanned of scan.choices) {
+    const choice = readChoiceBytes(raw, scanned, texts);
     if (choice === undefined) return false;
     choices.push(choice);
   }
@@ -200,6 +214,8 @@ function readRoot(
     promptIds: undefined,
   };
   let seen = 0;
+  // They are told only beside the text.
+  const readsNames = state.keepsText;
   for (let at = 0; at < members.length; at += 1) {
     const { key, value } = members[at] as MemberRange;
     const bit = rootKeys[key];
@@ -209,12 +225,14 @@ function readRoot(
     if (isNullAt(raw, value)) continue;
     switch (key) {
       case "id":
-        if (state.engineRequestId === null) root.id = asText(parsedAt(raw, value));
+        if (readsNames && state.engineRequestId === null) root.id = asText(parsedAt(raw, value));
         break;
       case "model":
-        if (state.engineModel === null) root.model = asText(parsedAt(raw, value));
+        if (readsNames && state.engineModel === null) root.model = asText(parsedAt(raw, value));
         break;
       case "usage": {
+        root.usage = readPlainUsage(raw, value);
+        if (root.usage !== undefined) break;
         const usage = parsedAt(raw, value);
         if (usage === undefined) return undefined;
         root.usage = readUsage(usage);
@@ -251,6 +269,29 @@ const rootKeys: Readonly<Record<string, number | undefined>> = Object.assign(Obj
 function parsedAt(raw: Buffer, { start, end }: ByteRange): JsonValue | undefined {
   return parseJson(raw.toString("utf8", start, end));
 }
+
+/** The usual form: two counts, and no details. */
+function readPlainUsage(raw: Buffer, { start }: ByteRange): CapturedUsage | undefined {
+  let promptTokens: number | undefined;
+  let completionTokens: number | undefined;
+  let isPlain = true;
+  const close = walkObject(raw, start, (key, _keyStart, from) => {
+    const end = skipValue(raw, from);
+    if (key === "prompt_tokens") {
+      if (promptTokens !== undefined) isPlain = false;
+      promptTokens = readInteger(raw, from, end);
+    } else if (key === "completion_tokens") {
+      if (completionTokens !== undefined) isPlain = false;
+      completionTokens = readInteger(raw, from, end);
+    } else if (key !== "total_tokens" && raw[from] === OPEN_BRACE) isPlain = false;
+    return end;
+  });
+  if (close === undefined || !isPlain) return undefined;
+  if (promptTokens === undefined || completionTokens === undefined) return undefined;
+  return { promptTokens, completionTokens, cachedTokens: 0, reasoningTokens: 0 };
+}
+
+const OPEN_BRACE = 0x7b;
 
 function readUsage(value: unknown): CapturedUsage | undefined {
   const usage = asRecord(value);

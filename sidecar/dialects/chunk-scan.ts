@@ -7,7 +7,13 @@ import type { MemberRange } from "./json-scan.ts";
 export interface ChunkScan {
   readonly members: readonly MemberRange[];
   /** Of each object in `choices`, in order. */
-  readonly choices: readonly (readonly MemberRange[])[];
+  readonly choices: readonly ChoiceScan[];
   /** Position of the closing brace. */
   readonly close: number;
+}
+
+export interface ChoiceScan {
+  readonly members: readonly MemberRange[];
+  /** Read on the way to their end; undefined where there are none in the plain form. */
+  readonly logprobs: readonly number[] | undefined;
 }

@@ -128,7 +128,7 @@ export function skipWhitespace(bytes: Buffer, from: number): number {
 const shortRun = 48;
 
 /** End of the string whose opening quote is at `from`; the end of the bytes when it has none. */
-function skipString(bytes: Buffer, from: number): number {
+export function skipString(bytes: Buffer, from: number): number {
   let position = from + 1;
   while (position < bytes.length) {
     const limit = Math.min(bytes.length, position + shortRun);

@@ -1,4 +1,5 @@
-import { isNullAt, type MemberRange, skipValue, walkArray, walkObject } from "./json-scan.ts";
+import type { ChoiceScan } from "./chunk-scan.ts";
+import { isNullAt, type MemberRange } from "./json-scan.ts";
 import { type JsonRecord, type JsonValue, parseJson } from "./json-value.ts";
 
 /** What one `choices[]` entry says, read without parsing the whole chunk or answer. */
@@ -7,17 +8,18 @@ export interface ChoiceBytes {
   readonly index: number | undefined;
   readonly promptIds: number[] | undefined;
   readonly ids: readonly number[] | undefined;
+  /** Float32 values. */
   readonly logprobs: readonly number[] | undefined;
   /** The other members that count, parsed. */
   readonly rest: JsonRecord;
 }
 
+const QUOTE = 0x22;
 const COMMA = 0x2c;
 const CLOSE_BRACKET = 0x5d;
 const ZERO = 0x30;
 const NINE = 0x39;
 const SPACE = 0x20;
-const jsonNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 
 /**
  * Ids and logprobs straight from the bytes, because making objects of every chunk costs more than
@@ -26,13 +28,13 @@ const jsonNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
  */
 export function readChoiceBytes(
   bytes: Buffer,
-  members: readonly MemberRange[],
+  { members, logprobs: scanned }: ChoiceScan,
   textKeys: ReadonlySet<string>,
 ): ChoiceBytes | undefined {
   let index: number | undefined;
   let promptIds: number[] | undefined;
   let ids: number[] | undefined;
-  let logprobs: number[] | undefined;
+  let logprobs: readonly number[] | undefined;
   let rest: Record<string, JsonValue> = nothing;
   for (let at = 0; at < members.length; at += 1) {
     const { key, value } = members[at] as MemberRange;
@@ -45,13 +47,15 @@ export function readChoiceBytes(
       ids = readIds(bytes, value.start, value.end);
       if (ids === undefined) return undefined;
     } else if (key === "logprobs") {
-      logprobs = readLogprobs(bytes, value.start);
+      logprobs = scanned;
       if (logprobs === undefined) return undefined;
     } else if (key === "prompt_token_ids") {
       promptIds = readIds(bytes, value.start, value.end);
       if (promptIds === undefined) return undefined;
     } else if (isRead.has(key) || textKeys.has(key)) {
-      const parsed = parseJson(bytes.toString("utf8", value.start, value.end));
+      const parsed =
+        knownReason(bytes, value.start, value.end) ??
+        parseJson(bytes.toString("utf8", value.start, value.end));
       if (parsed === undefined) return undefined;
       if (rest === nothing) rest = {};
       rest[key] = parsed;
@@ -61,6 +65,19 @@ export function readChoiceBytes(
 }
 
 const nothing: Record<string, JsonValue> = {};
+const reasons = ["stop", "length", "tool_calls"];
+
+/** The finish reasons of nearly every answer: no new string, and nothing to parse. */
+function knownReason(bytes: Buffer, start: number, end: number): string | undefined {
+  for (const reason of reasons) {
+    if (end - start !== reason.length + 2 || bytes[start] !== QUOTE) continue;
+    let at = 0;
+    while (at < reason.length && bytes[start + 1 + at] === reason.charCodeAt(at)) at += 1;
+    if (at === reason.length && bytes[end - 1] === QUOTE) return reason;
+  }
+  return undefined;
+}
+
 /** Members with text, which is read where it is kept. */
 export const textKeys = {
   none: new Set<string>(),
@@ -101,42 +118,8 @@ export function readIds(bytes: Buffer, start: number, end: number): number[] | u
   return undefined;
 }
 
-/** `{"content": [{"logprob": -0.5, …}, …]}`; every entry must have exactly one number. */
-function readLogprobs(bytes: Buffer, start: number): number[] | undefined {
-  let logprobs: number[] | undefined;
-  let isPlain = true;
-  const close = walkObject(bytes, start, (key, _keyStart, value) => {
-    if (key !== "content") return skipValue(bytes, value);
-    if (logprobs !== undefined) isPlain = false;
-    const values: number[] = [];
-    logprobs = values;
-    const end = walkArray(bytes, value, (entry) => {
-      const entryEnd = readLogprob(bytes, entry, values);
-      if (entryEnd === undefined) isPlain = false;
-      return entryEnd ?? entry;
-    });
-    return end === undefined ? value : end + 1;
-  });
-  return isPlain && close !== undefined ? logprobs : undefined;
-}
-
-/** Returns where the entry ends. */
-function readLogprob(bytes: Buffer, entry: number, values: number[]): number | undefined {
-  const countBefore = values.length;
-  const close = walkObject(bytes, entry, (key, _keyStart, value) => {
-    const end = skipValue(bytes, value);
-    if (key === "logprob") {
-      const text = bytes.toString("latin1", value, end);
-      if (!jsonNumber.test(text)) return value;
-      values.push(Number(text));
-    }
-    return end;
-  });
-  return close === undefined || values.length !== countBefore + 1 ? undefined : close + 1;
-}
-
 /** Up to 15 digits, none in front that JSON does not allow. */
-function readInteger(bytes: Buffer, start: number, end: number): number | undefined {
+export function readInteger(bytes: Buffer, start: number, end: number): number | undefined {
   const length = end - start;
   if (length < 1 || length > 15 || (length > 1 && bytes[start] === ZERO)) return undefined;
   let value = 0;

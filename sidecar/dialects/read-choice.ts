@@ -73,7 +73,8 @@ function readTokens(state: ChoiceState, choice: JsonRecord): void {
   const logprobs = readLogprobs(choice["logprobs"]) ?? pairs?.map((pair) => asArray(pair)?.[0]);
   state.logprobs = append(
     state.logprobs,
-    logprobs?.map((logprob) => asNumber(logprob) ?? Number.NaN),
+    // As they are recorded, so that what is beyond float32 is seen as the infinity that it becomes.
+    logprobs?.map((logprob) => Math.fround(asNumber(logprob) ?? Number.NaN)),
   );
   state.weightVersion = readVersion(meta?.["weight_version"]) ?? state.weightVersion;
 }

@@ -1,5 +1,5 @@
 import { applyCuts, type ByteCut, removalCuts } from "./byte-cuts.ts";
-import type { ChunkScan } from "./chunk-scan.ts";
+import type { ChoiceScan, ChunkScan } from "./chunk-scan.ts";
 import type { ClientAsked } from "./dialect.ts";
 import {
   type ByteRange,
@@ -9,6 +9,7 @@ import {
   walkArray,
   walkObject,
 } from "./json-scan.ts";
+import { readLogprobs } from "./read-logprobs.ts";
 
 /** Members that only the capture asks for, whichever engine answers. */
 const captureMembers = new Set([
@@ -52,7 +53,7 @@ export function stripCuts(
 ): readonly ByteCut[] | typeof droppedChunk {
   const cuts: ByteCut[] = [];
   const members: MemberRange[] = [];
-  const choices: MemberRange[][] = [];
+  const choices: ChoiceScan[] = [];
   let choiceCount: number | undefined;
   let usage: ByteRange | undefined;
   const close = walkObject(bytes, from, (key, keyStart, start) => {
@@ -91,19 +92,27 @@ function cutChoice(
   from: number,
   asked: ClientAsked,
   cuts: ByteCut[],
-  choices: MemberRange[][],
+  choices: ChoiceScan[],
 ): number {
   const members: MemberRange[] = [];
+  let logprobs: number[] | undefined;
   const close = walkObject(bytes, from, (key, keyStart, start) => {
-    const value = { start, end: skipValue(bytes, start) };
-    members.push({ key, start: keyStart, value });
-    if (!asked.logprobs && key === "logprobs" && !isNullAt(bytes, value)) {
-      cuts.push({ start, end: value.end, text: "null" });
+    let end = -1;
+    if (key === "logprobs") {
+      const values: number[] = [];
+      end = readLogprobs(bytes, start, values);
+      logprobs = end === -1 ? undefined : values;
     }
-    return value.end;
+    if (end === -1) end = skipValue(bytes, start);
+    const value = { start, end };
+    members.push({ key, start: keyStart, value });
+    if (key === "logprobs" && !asked.logprobs && !isNullAt(bytes, value)) {
+      cuts.push({ start, end, text: "null" });
+    }
+    return end;
   });
   if (close === undefined) return skipValue(bytes, from);
-  choices.push(members);
+  choices.push({ members, logprobs });
   if (!asked.tokenIds) removeMembers(members, ({ key }) => captureMembers.has(key), cuts);
   return close + 1;
 }

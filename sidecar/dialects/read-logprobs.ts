@@ -1,0 +1,197 @@
+import { skipString, skipValue, skipWhitespace } from "./json-scan.ts";
+
+const QUOTE = 0x22;
+const PLUS = 0x2b;
+const COMMA = 0x2c;
+const MINUS = 0x2d;
+const POINT = 0x2e;
+const ZERO = 0x30;
+const COLON = 0x3a;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+
+/**
+ * Appends the logprobs of `{"content": [{"logprob": -0.5, …}, …]}` at `start`, as float32 values,
+ * and gives where the object ends. -1 for any other form (an entry without exactly one number, a
+ * member twice): then `values` may hold some of them. One pass and no objects, because this is
+ * most of the bytes that an engine adds to its answer.
+ */
+export function readLogprobs(bytes: Buffer, start: number, values: number[]): number {
+  if (bytes[start] !== OPEN_BRACE) return -1;
+  let at = skipWhitespace(bytes, start + 1);
+  let hasContent = false;
+  for (;;) {
+    if (bytes[at] !== QUOTE) return -1;
+    const isContent = isKey(bytes, at, CONTENT);
+    at = afterColon(bytes, skipString(bytes, at));
+    if (at === -1) return -1;
+    if (!isContent) {
+      const end = skipValue(bytes, at);
+      if (end <= at) return -1;
+      at = end;
+    } else {
+      if (hasContent) return -1;
+      hasContent = true;
+      at = readEntries(bytes, at, values);
+      if (at === -1) return -1;
+    }
+    at = skipWhitespace(bytes, at);
+    if (bytes[at] === CLOSE_BRACE) return hasContent ? at + 1 : -1;
+    if (bytes[at] !== COMMA) return -1;
+    at = skipWhitespace(bytes, at + 1);
+  }
+}
+
+function readEntries(bytes: Buffer, start: number, values: number[]): number {
+  if (bytes[start] !== OPEN_BRACKET) return -1;
+  let at = skipWhitespace(bytes, start + 1);
+  if (bytes[at] === CLOSE_BRACKET) return at + 1;
+  for (;;) {
+    at = readEntry(bytes, at, values);
+    if (at === -1) return -1;
+    at = skipWhitespace(bytes, at);
+    if (bytes[at] === CLOSE_BRACKET) return at + 1;
+    if (bytes[at] !== COMMA) return -1;
+    at = skipWhitespace(bytes, at + 1);
+  }
+}
+
+function readEntry(bytes: Buffer, start: number, values: number[]): number {
+  if (bytes[start] !== OPEN_BRACE) return -1;
+  const countBefore = values.length;
+  let at = skipWhitespace(bytes, start + 1);
+  for (;;) {
+    if (bytes[at] !== QUOTE) return -1;
+    const isLogprob = isKey(bytes, at, LOGPROB);
+    at = afterColon(bytes, skipString(bytes, at));
+    if (at === -1) return -1;
+    const end = isLogprob ? numberEnd(bytes, at) : skipValue(bytes, at);
+    if (end <= at) return -1;
+    if (isLogprob) values.push(float32At(bytes, at, end));
+    at = skipWhitespace(bytes, end);
+    if (bytes[at] === CLOSE_BRACE) return values.length === countBefore + 1 ? at + 1 : -1;
+    if (bytes[at] !== COMMA) return -1;
+    at = skipWhitespace(bytes, at + 1);
+  }
+}
+
+const CONTENT = Buffer.from('"content"');
+const LOGPROB = Buffer.from('"logprob"');
+
+/** Keys with escapes are nobody's: such an entry then lacks its number. */
+function isKey(bytes: Buffer, start: number, key: Buffer): boolean {
+  for (let index = 1; index < key.length; index += 1) {
+    if (bytes[start + index] !== key[index]) return false;
+  }
+  return true;
+}
+
+function afterColon(bytes: Buffer, keyEnd: number): number {
+  const colon = skipWhitespace(bytes, keyEnd);
+  return bytes[colon] === COLON ? skipWhitespace(bytes, colon + 1) : -1;
+}
+
+/** End of the JSON number that starts at `start`; -1 where there is none. */
+function numberEnd(bytes: Buffer, start: number): number {
+  let at = bytes[start] === MINUS ? start + 1 : start;
+  const whole = digitsEnd(bytes, at);
+  if (whole === at || (bytes[at] === ZERO && whole > at + 1)) return -1;
+  at = whole;
+  if (bytes[at] === POINT) {
+    const fraction = digitsEnd(bytes, at + 1);
+    if (fraction === at + 1) return -1;
+    at = fraction;
+  }
+  if (!isE(bytes[at])) return at;
+  const sign = bytes[at + 1];
+  const exponent = sign === PLUS || sign === MINUS ? at + 2 : at + 1;
+  at = digitsEnd(bytes, exponent);
+  return at === exponent ? -1 : at;
+}
+
+function digitsEnd(bytes: Buffer, start: number): number {
+  let at = start;
+  for (;;) {
+    const digit = (bytes[at] ?? 0) - ZERO;
+    if (digit < 0 || digit > 9) return at;
+    at += 1;
+  }
+}
+
+function isE(byte: number | undefined): boolean {
+  return byte === 0x65 || byte === 0x45;
+}
+
+/** These are whole in a double. */
+const powersOfTen = Array.from({ length: 23 }, (_, power) => Number(`1e${power}`));
+/** More than the roundings of `float32At` can be off by together, relative. */
+const tolerance = 2 ** -49;
+
+/**
+ * The JSON number `bytes[start, end)` rounded to float32: what `Math.fround(Number(text))` gives.
+ * Engines write float32 values with 17 digits; as a double this may be off in its last bits, and
+ * where that could decide the rounding the text is read in full.
+ */
+export function float32At(bytes: Buffer, start: number, end: number): number {
+  let at = bytes[start] === MINUS ? start + 1 : start;
+  let high = 0;
+  let low = 0;
+  let lowScale = 1;
+  let digits = 0;
+  let exponent = 0;
+  let isFraction = false;
+  for (; at < end; at += 1) {
+    const byte = bytes[at] as number;
+    if (byte === POINT) {
+      isFraction = true;
+      continue;
+    }
+    if (isE(byte)) return exactFloat32(bytes, start, end, high, low, lowScale, exponent, at);
+    if (digits < 15) {
+      high = high * 10 + byte - ZERO;
+      if (high > 0) digits += 1;
+      if (isFraction) exponent -= 1;
+    } else if (digits < 19) {
+      low = low * 10 + byte - ZERO;
+      lowScale *= 10;
+      digits += 1;
+      if (isFraction) exponent -= 1;
+    } else if (!isFraction) exponent += 1;
+  }
+  return exactFloat32(bytes, start, end, high, low, lowScale, exponent, -1);
+}
+
+function exactFloat32(
+  bytes: Buffer,
+  start: number,
+  end: number,
+  high: number,
+  low: number,
+  lowScale: number,
+  scale: number,
+  eAt: number,
+): number {
+  const exponent = eAt === -1 ? scale : scale + exponentAt(bytes, eAt + 1, end);
+  const size = Math.abs(exponent);
+  if (size <= 44) {
+    const near = powersOfTen[Math.min(size, 22)] as number;
+    const far = powersOfTen[Math.max(0, size - 22)] as number;
+    const mantissa = high * lowScale + low;
+    const value = exponent < 0 ? mantissa / near / far : mantissa * near * far;
+    const rounded = Math.fround(value * (1 - tolerance));
+    if (rounded === Math.fround(value * (1 + tolerance)))
+      return bytes[start] === MINUS ? -rounded : rounded;
+  }
+  return Math.fround(Number(bytes.toString("latin1", start, end)));
+}
+
+function exponentAt(bytes: Buffer, start: number, end: number): number {
+  const isNegative = bytes[start] === MINUS;
+  let value = 0;
+  for (let at = isNegative || bytes[start] === PLUS ? start + 1 : start; at < end; at += 1) {
+    value = Math.min(9_999, value * 10 + (bytes[at] as number) - ZERO);
+  }
+  return isNegative ? -value : value;
+}
