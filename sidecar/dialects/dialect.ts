@@ -111,6 +111,8 @@ export interface PlannedCall {
   readonly dropped: readonly string[];
   /** Capture members were added; false when the body could not be read and went as it came. */
   readonly captured: boolean;
+  /** What decides how tokens are drawn, as sent to the engine. */
+  readonly samplingJson: string;
   openStream(): DialectStream;
   /**
    * A successful non-stream answer of the engine, for the harness. Never throws. Headers come back

@@ -1,6 +1,7 @@
 import { captureMembers } from "./capture-edits.ts";
 import type { RequestSettings, TranslationSettings } from "./dialect.ts";
 import type { JsonRecord, JsonValue } from "./json-value.ts";
+import { samplingJson } from "./sampling-json.ts";
 import { stringifyJson } from "./stringify-json.ts";
 
 /** A chat completions request under construction. */
@@ -19,6 +20,7 @@ export interface FinishedTranslation {
   readonly wantsStream: boolean;
   readonly upstreamStreams: boolean;
   readonly captured: boolean;
+  readonly samplingJson: string;
 }
 
 /**
@@ -43,10 +45,12 @@ export function finishTranslation(
   };
   const text = stringifyJson(whole);
   if (text === undefined) return undefined;
+  const upstreamBody = Buffer.from(text);
   return {
-    upstreamBody: Buffer.from(text),
+    upstreamBody,
     wantsStream,
     upstreamStreams,
     captured: settings.capture,
+    samplingJson: samplingJson(upstreamBody),
   };
 }

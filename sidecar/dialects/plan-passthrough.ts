@@ -1,7 +1,8 @@
 import { captureMembers, readClientAsked, streamEdits } from "./capture-edits.ts";
 import type { ClientAsked, RequestSettings } from "./dialect.ts";
-import { lastMember, type ObjectScan } from "./json-scan.ts";
+import type { ObjectScan } from "./json-scan.ts";
 import { asString, type JsonRecord, type JsonValue, parseJson } from "./json-value.ts";
+import { samplingOf } from "./sampling-json.ts";
 import { type MemberEdit, scanRequest, spliceScanned } from "./splice-request.ts";
 
 export interface PassthroughPlan {
@@ -11,16 +12,18 @@ export interface PassthroughPlan {
   readonly upstreamStreams: boolean;
   readonly clientAsked: ClientAsked;
   readonly captured: boolean;
+  readonly samplingJson: string;
 }
 
-const membersThatMatter = [
+const membersThatMatter: ReadonlySet<string> = new Set([
   "model",
   "stream",
   "stream_options",
   "logprobs",
   "top_logprobs",
   "return_token_ids",
-] as const;
+]);
+const nothing: Readonly<Record<string, JsonValue>> = {};
 
 /**
  * A chat or text completion request on its way to an engine that speaks the same API: only the
@@ -38,13 +41,12 @@ export function planPassthrough(
   const captures = settings.capture;
   const upstreamStreams = wantsStream && (settings.engine.streamsIds || !captures);
   const edits: Record<string, MemberEdit> = {};
-  const set = (members: Readonly<Record<string, JsonValue>>) => {
-    for (const [key, value] of Object.entries(members)) edits[key] = { set: value };
-  };
-  if (settings.model !== undefined) set({ model: settings.model });
-  set(settings.sampling ?? {});
+  const sampling = settings.sampling ?? nothing;
+  if (settings.model !== undefined) edits["model"] = { set: settings.model };
+  for (const key in sampling) edits[key] = { set: sampling[key] as JsonValue };
   if (captures) {
-    set(captureMembers(settings.engine, api, request));
+    const members = captureMembers(settings.engine, api, request);
+    for (const key in members) edits[key] = { set: members[key] as JsonValue };
     if (wantsStream) Object.assign(edits, streamEdits(upstreamStreams));
   }
   const spliced = root === undefined ? undefined : spliceScanned(body, root, edits);
@@ -55,6 +57,7 @@ export function planPassthrough(
     upstreamStreams: spliced === undefined ? wantsStream : upstreamStreams,
     clientAsked: readClientAsked(request, api),
     captured: captures && spliced !== undefined,
+    samplingJson: samplingOf(body, root, spliced === undefined ? nothing : sampling),
   };
 }
 
@@ -62,11 +65,12 @@ export function planPassthrough(
 function readMembers(body: Buffer, object: ObjectScan | undefined): JsonRecord {
   const members: Record<string, JsonValue> = {};
   if (object === undefined) return members;
-  for (const key of membersThatMatter) {
-    const member = lastMember(object, key);
-    if (member === undefined) continue;
-    const value = parseJson(body.toString("utf8", member.value.start, member.value.end));
-    if (value !== undefined) members[key] = value;
+  for (const { key, value } of object.members) {
+    if (!membersThatMatter.has(key)) continue;
+    const parsed = parseJson(body.toString("utf8", value.start, value.end));
+    // The last of several, as the engine would see it.
+    if (parsed === undefined) delete members[key];
+    else members[key] = parsed;
   }
   return members;
 }

@@ -47,27 +47,32 @@ function collectCuts(
   edits: MemberEdits,
   cuts: ByteCut[],
 ): number {
-  const editOf = (key: string) => (Object.hasOwn(edits, key) ? edits[key] : undefined);
-  const seen = new Set<string>();
+  const seen: string[] = [];
+  let hasRemoved = false;
   let keptCount = 0;
   for (const { key, value } of object.members) {
-    const edit = editOf(key);
-    if (edit === undefined || !("remove" in edit)) keptCount += 1;
-    if (edit === undefined) continue;
-    seen.add(key);
+    const edit = editOf(edits, key);
+    if (edit === undefined) {
+      keptCount += 1;
+      continue;
+    }
+    seen.push(key);
+    if ("remove" in edit) {
+      hasRemoved = true;
+      continue;
+    }
+    keptCount += 1;
     if ("set" in edit) cuts.push({ ...value, text: JSON.stringify(edit.set) });
-    if ("merge" in edit) {
+    else {
       const inner = scanObject(bytes, value.start);
       if (inner === undefined) cuts.push({ ...value, text: objectText(edit.merge) });
       else collectCuts(bytes, inner, edit.merge, cuts);
     }
   }
-  cuts.push(
-    ...removalCuts(object.members, ({ key }) => {
-      const edit = editOf(key);
-      return edit !== undefined && "remove" in edit;
-    }),
-  );
+  if (hasRemoved) {
+    const removed = removalCuts(object.members, ({ key }) => isRemoval(editOf(edits, key)));
+    cuts.push(...removed);
+  }
   const added = addedMembers(edits, seen);
   if (added !== "") {
     const text = keptCount > 0 ? `,${added}` : added;
@@ -76,17 +81,26 @@ function collectCuts(
   return object.close + 1;
 }
 
-function addedMembers(edits: MemberEdits, seen: ReadonlySet<string>): string {
-  return Object.entries(edits)
-    .filter(([key, edit]) => !seen.has(key) && !("remove" in edit))
-    .map(([key, edit]) => {
-      const value =
-        "merge" in edit ? objectText(edit.merge) : JSON.stringify("set" in edit ? edit.set : null);
-      return `${JSON.stringify(key)}:${value}`;
-    })
-    .join(",");
+function editOf(edits: MemberEdits, key: string): MemberEdit | undefined {
+  return Object.hasOwn(edits, key) ? edits[key] : undefined;
+}
+
+function isRemoval(edit: MemberEdit | undefined): boolean {
+  return edit !== undefined && "remove" in edit;
+}
+
+/** Those of the edits that found no member of their name. */
+function addedMembers(edits: MemberEdits, seen: readonly string[]): string {
+  let text = "";
+  for (const key in edits) {
+    const edit = edits[key] as MemberEdit;
+    if ("remove" in edit || seen.includes(key)) continue;
+    const value = "merge" in edit ? objectText(edit.merge) : JSON.stringify(edit.set);
+    text += `${text === "" ? "" : ","}${JSON.stringify(key)}:${value}`;
+  }
+  return text;
 }
 
 function objectText(edits: MemberEdits): string {
-  return `{${addedMembers(edits, new Set())}}`;
+  return `{${addedMembers(edits, [])}}`;
 }

@@ -25,6 +25,31 @@ const notForEngine: ReadonlySet<string> = new Set([
   "api-key",
 ]);
 
+/** What a header name means here; asked once per name and not once per header of every call. */
+interface HeaderKind {
+  readonly lower: string;
+  readonly isForEngine: boolean;
+  readonly isForHarness: boolean;
+}
+
+const kinds = new Map<string, HeaderKind>();
+/** Names are the peers': more than any software sends are not remembered. */
+const maxKinds = 1_024;
+
+function kindOf(name: string): HeaderKind {
+  const known = kinds.get(name);
+  if (known !== undefined) return known;
+  const lower = name.toLowerCase();
+  const isHopByHop = hopByHop.has(lower);
+  const kind: HeaderKind = {
+    lower,
+    isForEngine: !isHopByHop && !notForEngine.has(lower) && !lower.startsWith("x-outrigger-"),
+    isForHarness: !isHopByHop && lower !== "content-length",
+  };
+  if (kinds.size < maxKinds) kinds.set(name, kind);
+  return kind;
+}
+
 /**
  * Request headers for the engine: order, case and duplicates as the harness sent them, without
  * hop-by-hop headers, those that `Connection` names, and credentials.
@@ -38,9 +63,8 @@ export function engineRequestHeaders(
   const headers: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] as string;
-    const lower = name.toLowerCase();
-    if (hopByHop.has(lower) || notForEngine.has(lower) || named?.has(lower) === true) continue;
-    if (lower.startsWith("x-outrigger-")) continue;
+    const { lower, isForEngine } = kindOf(name);
+    if (!isForEngine || named?.has(lower) === true) continue;
     if (contentType !== undefined && lower === "content-type") continue;
     headers.push(name, raw[index + 1] as string);
   }
@@ -65,17 +89,18 @@ export function harnessResponseHeaders(
   options: HarnessHeaderOptions = {},
 ): string[] {
   const named = connectionNamed(raw);
+  const { replace } = options;
   const headers: string[] = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] as string;
-    const lower = name.toLowerCase();
-    if (hopByHop.has(lower) || lower === "content-length" || named?.has(lower) === true) continue;
+    const { lower, isForHarness } = kindOf(name);
+    if (!isForHarness || named?.has(lower) === true) continue;
     if (options.decoded === true && lower === "content-encoding") continue;
-    if (options.replace !== undefined && lower in options.replace) continue;
+    if (replace !== undefined && lower in replace) continue;
     headers.push(name, raw[index + 1] as string);
   }
-  for (const [name, value] of Object.entries(options.replace ?? {})) {
-    if (name !== "content-length") headers.push(name, value);
+  for (const name in replace) {
+    if (name !== "content-length") headers.push(name, replace[name] as string);
   }
   if (options.contentLength !== undefined)
     headers.push("content-length", `${options.contentLength}`);
@@ -101,7 +126,9 @@ function connectionNamed(raw: readonly string[]): ReadonlySet<string> | undefine
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] as string;
     if (name.length !== 10 || name.toLowerCase() !== "connection") continue;
-    for (const part of (raw[index + 1] as string).split(",")) {
+    const value = raw[index + 1] as string;
+    if (value === "keep-alive" || value === "close") continue;
+    for (const part of value.split(",")) {
       const lower = part.trim().toLowerCase();
       if (lower === "keep-alive" || lower === "close" || lower === "") continue;
       named ??= new Set();

@@ -28,7 +28,7 @@ const wholeRange = "*";
  * is no shared default: calls of unknown origin would end up in each other's trajectories.
  */
 export function decideIdentity(facts: IdentityFacts): IdentityDecision {
-  const session = facts.session === undefined ? {} : { sessionId: facts.session.sessionId };
+  const sessionId = facts.session?.sessionId;
   const { token, path, binding } = facts;
   if (token?.verdict.ok === true) {
     const { capability } = token.verdict;
@@ -40,40 +40,32 @@ export function decideIdentity(facts: IdentityFacts): IdentityDecision {
       return refused("token-without-rollout", "the token is for no single rollout", 403);
     if (!isWide && named !== undefined && named.rolloutId !== capability.rolloutId)
       return refused("token-of-other-rollout", "the token is for another rollout", 403);
-    return known({
-      rolloutId: isWide ? (named?.rolloutId ?? "") : capability.rolloutId,
-      attemptId:
-        capability.attemptId === wholeRange ? (named?.attemptId ?? "0") : capability.attemptId,
-      mode: isWide ? (named?.mode ?? capability.mode) : capability.mode,
-      source: "token",
-      ...session,
-    });
+    return known(
+      {
+        rolloutId: isWide ? (named?.rolloutId ?? "") : capability.rolloutId,
+        attemptId:
+          capability.attemptId === wholeRange ? (named?.attemptId ?? "0") : capability.attemptId,
+        mode: isWide ? (named?.mode ?? capability.mode) : capability.mode,
+      },
+      "token",
+      sessionId,
+    );
   }
   if (path.kind === "token" && facts.trustsPath)
-    return known({
-      rolloutId: path.token,
-      attemptId: "0",
-      mode: "train",
-      source: "path",
-      ...session,
-    });
-  if (path.kind === "rollout" && (facts.trustsPath || binding?.rolloutId === path.rolloutId)) {
-    const { rolloutId, attemptId, mode } = path;
-    return known({ rolloutId, attemptId, mode, source: "path", ...session });
-  }
+    return known({ rolloutId: path.token, attemptId: "0", mode: "train" }, "path", sessionId);
+  if (path.kind === "rollout" && (facts.trustsPath || binding?.rolloutId === path.rolloutId))
+    return known(path, "path", sessionId);
   if (token !== undefined && (token.where === "path" || token.verdict.reason === "expired"))
     return refused(`token-${token.verdict.reason}`, tokenMessage(token.verdict.reason), 401);
   if (path.kind === "rollout")
     return refused("unknown-rollout", "the path names a rollout that this key is not for", 401);
-  if (binding !== undefined) return known({ ...binding, source: "binding", ...session });
+  if (binding !== undefined) return known(binding, "binding", sessionId);
   if (facts.bindsSessions && facts.session !== undefined)
-    return known({
-      rolloutId: `session:${facts.session.sessionId}`,
-      attemptId: "0",
-      mode: "train",
-      source: "session",
-      ...session,
-    });
+    return known(
+      { rolloutId: `session:${facts.session.sessionId}`, attemptId: "0", mode: "train" },
+      "session",
+      sessionId,
+    );
   if (token !== undefined)
     return refused(`token-${token.verdict.reason}`, tokenMessage(token.verdict.reason), 401);
   return refused(
@@ -89,7 +81,15 @@ function tokenMessage(reason: string): string {
     : `the token given as the API key is not one of this controller's (${reason})`;
 }
 
-function known(identity: Identity): IdentityDecision {
+function known(
+  { rolloutId, attemptId, mode }: Binding,
+  source: Identity["source"],
+  sessionId: string | undefined,
+): IdentityDecision {
+  const identity: Identity =
+    sessionId === undefined
+      ? { rolloutId, attemptId, mode, source }
+      : { rolloutId, attemptId, mode, source, sessionId };
   return { kind: "known", identity };
 }
 

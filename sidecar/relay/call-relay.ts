@@ -3,7 +3,6 @@ import { recognizeHarness } from "../../adapters/recognize-harness.ts";
 import type { Rostered } from "../../core/roster.ts";
 import { buildFinishedCall } from "../capture/build-finished-call.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
-import { samplingJson } from "../capture/sampling-json.ts";
 import { createCallCapture } from "../dialects/call-capture.ts";
 import type {
   Dialect,
@@ -382,7 +381,7 @@ export class CallRelay implements RetriableCall, Rostered {
         // A setting that came in mid-call is for the next one: this answer's text was not kept.
         capturesText: capture.capturesText && attempt.keepsText,
         dropped: plan.dropped,
-        samplingJson: samplingJson(plan.upstreamBody),
+        samplingJson: plan.samplingJson,
         untrainable: untrainable(engine, plan, capture.requiresCanary),
       },
       isError ? createCallCapture().result() : attempt.capture.result(),
