@@ -15,17 +15,38 @@ export function applyCuts(bytes: Buffer, cuts: readonly ByteCut[], offset = 0): 
     ? cuts
     : [...cuts].sort((a, b) => a.start - b.start || a.end - b.end);
   let length = bytes.length;
-  for (const cut of sorted) length += Buffer.byteLength(cut.text) - (cut.end - cut.start);
+  for (const cut of sorted) length += byteCount(cut.text) - (cut.end - cut.start);
   const result = Buffer.allocUnsafe(length);
   let from = 0;
   let to = 0;
   for (const cut of sorted) {
     to += copyBytes(bytes, result, to, from, offset + cut.start);
-    if (cut.text !== "") to += result.write(cut.text, to, "utf8");
+    to += writeText(cut.text, result, to);
     from = offset + cut.end;
   }
   copyBytes(bytes, result, to, from, bytes.length);
   return result;
+}
+
+/** Up to this a text is counted and written here, if it is ASCII: a native call costs more. */
+const maxShortText = 16;
+
+function byteCount(text: string): number {
+  return isShortAscii(text) ? text.length : Buffer.byteLength(text);
+}
+
+function writeText(text: string, target: Buffer, to: number): number {
+  if (!isShortAscii(text)) return target.write(text, to, "utf8");
+  for (let index = 0; index < text.length; index += 1) target[to + index] = text.charCodeAt(index);
+  return text.length;
+}
+
+function isShortAscii(text: string): boolean {
+  if (text.length > maxShortText) return false;
+  for (let index = 0; index < text.length; index += 1) {
+    if (text.charCodeAt(index) > 0x7f) return false;
+  }
+  return true;
 }
 
 function isSorted(cuts: readonly ByteCut[]): boolean {

@@ -311,7 +311,8 @@ function readUsage(value: unknown): CapturedUsage | undefined {
 }
 
 function buildResult(state: CaptureState): CaptureResult {
-  const choices = [...state.choices.values()].sort((a, b) => a.index - b.index);
+  const choices = [...state.choices.values()];
+  if (choices.length > 1) choices.sort((a, b) => a.index - b.index);
   const counted = choices.reduce((sum, choice) => sum + (choice.responseIds?.length ?? 0), 0);
   return {
     choices: choices.map((choice) => buildChoice(state, choice, counted)),
@@ -343,7 +344,7 @@ function buildChoice(
     choiceIndex: choice.index,
     promptIds: toInt32(promptIds),
     responseIds: toInt32(choice.responseIds),
-    logprobs: choice.logprobs === null ? null : new Float32Array(choice.logprobs),
+    logprobs: toFloat32(choice.logprobs),
     finishReason: choice.finishReason,
     stopReason: choice.stopReason,
     policyVersions:
@@ -364,8 +365,21 @@ function buildChoice(
 /** Ids that are no ids (see `ids-invalid`) leave the array unusable as a whole. */
 function toInt32(ids: readonly number[] | null): Int32Array | null {
   if (ids === null) return null;
-  for (let at = 0; at < ids.length; at += 1) if (!Number.isInteger(ids[at])) return null;
-  return new Int32Array(ids);
+  // By hand: the constructor asks an array for its iterator first.
+  const typed = new Int32Array(ids.length);
+  for (let at = 0; at < ids.length; at += 1) {
+    const id = ids[at] as number;
+    if (!Number.isInteger(id)) return null;
+    typed[at] = id;
+  }
+  return typed;
+}
+
+function toFloat32(values: readonly number[] | null): Float32Array | null {
+  if (values === null) return null;
+  const typed = new Float32Array(values.length);
+  for (let at = 0; at < values.length; at += 1) typed[at] = values[at] as number;
+  return typed;
 }
 
 function wholeSpan(

@@ -16,4 +16,6 @@ export interface ChoiceScan {
   readonly members: readonly MemberRange[];
   /** Read on the way to their end; undefined where there are none in the plain form. */
   readonly logprobs: readonly number[] | undefined;
+  /** It has a finish reason. */
+  readonly isFinished: boolean;
 }

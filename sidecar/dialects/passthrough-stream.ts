@@ -49,8 +49,12 @@ export function createPassthroughStream(settings: PassthroughStreamSettings): Di
         isAnswered = true;
         return block.raw;
       }
-      hasFinish ||= mentionsFinish(block.raw);
-      return settings.captured ? stripBlock(block, settings.asked) : block.raw;
+      const bytes = settings.captured ? stripBlock(block, settings.asked) : block.raw;
+      hasFinish ||=
+        block.scan === undefined
+          ? mentionsFinish(block.raw)
+          : block.scan.choices.some((choice) => choice.isFinished);
+      return bytes;
     },
     pushWhole(response) {
       if (outcome !== "open") return NO_BYTES;

@@ -86,6 +86,8 @@ export function stripCuts(
   return cuts;
 }
 
+const QUOTE = 0x22;
+
 /** Returns where the choice ends. */
 function cutChoice(
   bytes: Buffer,
@@ -96,6 +98,7 @@ function cutChoice(
 ): number {
   const members: MemberRange[] = [];
   let logprobs: number[] | undefined;
+  let isFinished = false;
   const close = walkObject(bytes, from, (key, keyStart, start) => {
     let end = -1;
     if (key === "logprobs") {
@@ -109,10 +112,11 @@ function cutChoice(
     if (key === "logprobs" && !asked.logprobs && !isNullAt(bytes, value)) {
       cuts.push({ start, end, text: "null" });
     }
+    if (key === "finish_reason") isFinished = bytes[start] === QUOTE && end - start > 2;
     return end;
   });
   if (close === undefined) return skipValue(bytes, from);
-  choices.push({ members, logprobs });
+  choices.push({ members, logprobs, isFinished });
   if (!asked.tokenIds) removeMembers(members, ({ key }) => captureMembers.has(key), cuts);
   return close + 1;
 }

@@ -12,6 +12,7 @@ interface Entry<C extends EarlierCall> {
   readonly call: C;
   bytes: number;
   isEnded: boolean;
+  endedAtMs: number;
   /** Neighbours in the order of ending. */
   before: Entry<C> | undefined;
   after: Entry<C> | undefined;
@@ -52,6 +53,7 @@ export class RecentCalls<C extends EarlierCall> {
       call,
       bytes: call.body.length,
       isEnded: false,
+      endedAtMs: 0,
       before: undefined,
       after: undefined,
     };
@@ -94,8 +96,7 @@ export class RecentCalls<C extends EarlierCall> {
   #expire(): void {
     const deadline = this.#options.nowMs() - this.#options.windowMs;
     while (this.#oldest !== undefined) {
-      const { state } = this.#oldest.call;
-      const isOld = state.kind !== "in-flight" && state.endedAtMs < deadline;
+      const isOld = this.#oldest.endedAtMs < deadline;
       const isOver = this.#endedBytes > this.#options.maxBytes || this.#endedCount > maxEnded;
       if (!isOld && !isOver) return;
       this.#drop(this.#oldest);
@@ -113,6 +114,7 @@ export class RecentCalls<C extends EarlierCall> {
 
   #append(entry: Entry<C>): void {
     entry.isEnded = true;
+    entry.endedAtMs = this.#options.nowMs();
     entry.before = this.#latest;
     if (this.#latest === undefined) this.#oldest = entry;
     else this.#latest.after = entry;

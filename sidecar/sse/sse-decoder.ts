@@ -41,8 +41,8 @@ export function createSseDecoder(options: { readonly maxBlockBytes?: number } = 
     return raw;
   }
 
-  function parse(raw: Buffer, terminated: boolean): SseBlock {
-    const block = parseBlock(raw, terminated, first);
+  function parse(raw: Buffer, terminated: boolean, hasCr: boolean): SseBlock {
+    const block = parseBlock(raw, terminated, first, hasCr);
     first = false;
     return block;
   }
@@ -54,6 +54,8 @@ export function createSseDecoder(options: { readonly maxBlockBytes?: number } = 
     let position = 0;
     let nextCr = bytes.indexOf(CR);
     let nextLf = bytes.indexOf(LF);
+    // What was held back is looked at again with the rest of its block.
+    let hasCr = nextCr !== -1 || held.length > 0;
     if (afterCr && bytes.length > 0) {
       afterCr = false;
       if (nextLf === 0) {
@@ -80,8 +82,9 @@ export function createSseDecoder(options: { readonly maxBlockBytes?: number } = 
         crClosedBlock = closesBlock;
       } else if (isCr && bytes[position] === LF) position += 1;
       if (closesBlock) {
-        blocks.push(parse(take(bytes.subarray(start, position)), true));
+        blocks.push(parse(take(bytes.subarray(start, position)), true, hasCr));
         start = position;
+        hasCr = nextCr !== -1;
       }
     }
     if (position < bytes.length) lineIsEmpty = false;
@@ -95,7 +98,7 @@ export function createSseDecoder(options: { readonly maxBlockBytes?: number } = 
 
   return {
     push,
-    end: () => (heldBytes === 0 ? null : parse(take(NO_BYTES), false)),
+    end: () => (heldBytes === 0 ? null : parse(take(NO_BYTES), false, true)),
     get bufferedBytes() {
       return heldBytes;
     },
@@ -113,9 +116,15 @@ function blockTooLarge(maxBlockBytes: number): OutriggerError {
   );
 }
 
-function parseBlock(raw: Buffer, terminated: boolean, first: boolean): SseBlock {
+/** `mayHaveCr` false: nobody saw one in these bytes. */
+function parseBlock(
+  raw: Buffer,
+  terminated: boolean,
+  first: boolean,
+  mayHaveCr: boolean,
+): SseBlock {
   const hasBom = first && raw[0] === 0xef && raw[1] === 0xbb && raw[2] === 0xbf;
-  const hasCr = raw.indexOf(CR) !== -1;
+  const hasCr = mayHaveCr && raw.indexOf(CR) !== -1;
   let position = hasBom ? 3 : 0;
   let event: string | null = null;
   let start = -1;

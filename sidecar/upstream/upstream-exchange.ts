@@ -58,7 +58,8 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
 
   start(pool: Dispatcher, request: ExchangeRequest): void {
     try {
-      const options: ExchangeDispatchOptions = { ...request, exchange: this };
+      const { method, path, headers, body } = request;
+      const options: ExchangeDispatchOptions = { method, path, headers, body, exchange: this };
       pool.dispatch(options, this);
     } catch (error) {
       this.#fail({ kind: "connect", message: (error as Error).message });
