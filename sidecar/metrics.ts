@@ -109,7 +109,7 @@ function createTally(
   help: string,
   labelNames: readonly string[],
 ): Tally {
-  const counts = new Map<string, number>();
+  const counts: { readonly labels: readonly string[]; count: number }[] = [];
   new Counter({
     name: `outrigger_sidecar_${name}`,
     help,
@@ -117,21 +117,29 @@ function createTally(
     registers: [registry],
     collect() {
       this.reset();
-      for (const [key, count] of counts) {
-        const values = key.split("\n");
+      for (const { labels, count } of counts)
         this.inc(
-          Object.fromEntries(labelNames.map((label, index) => [label, values[index] ?? ""])),
+          Object.fromEntries(labelNames.map((label, at) => [label, labels[at] ?? ""])),
           count,
         );
-      }
     },
   });
   return {
     add: (amount, ...labels) => {
-      const key = labels.length === 1 ? (labels[0] as string) : labels.join("\n");
-      counts.set(key, (counts.get(key) ?? 0) + amount);
+      // A handful of combinations: comparing them costs less than a key made of their names.
+      for (const known of counts) {
+        if (!haveSame(known.labels, labels)) continue;
+        known.count += amount;
+        return;
+      }
+      counts.push({ labels, count: amount });
     },
   };
+}
+
+function haveSame(a: readonly string[], b: readonly string[]): boolean {
+  for (let index = 0; index < a.length; index += 1) if (a[index] !== b[index]) return false;
+  return true;
 }
 
 function callOutcome(call: FinishedCall): string {

@@ -46,12 +46,20 @@ describe("a number in float32", () => {
     );
   });
 
-  it.each(["0", "-0", "-0.0", "1e400", "-1E+2", "1e-400", "0.1", "123456789012345678901234567890", "0.00000000000000000000000000000012345678901234567890123", "-1.1920928244535389e-07"])(
-    "%s",
-    (text) => {
-      expect(asFloat32(text)).toBe(Math.fround(Number(text)));
-    },
-  );
+  it.each([
+    "0",
+    "-0",
+    "-0.0",
+    "1e400",
+    "-1E+2",
+    "1e-400",
+    "0.1",
+    "123456789012345678901234567890",
+    "0.00000000000000000000000000000012345678901234567890123",
+    "-1.1920928244535389e-07",
+  ])("%s", (text) => {
+    expect(asFloat32(text)).toBe(Math.fround(Number(text)));
+  });
 });
 
 describe("logprobs of an answer", () => {
@@ -60,7 +68,9 @@ describe("logprobs of an answer", () => {
       token: fc.string(),
       logprob: fc.double({ noNaN: true, noDefaultInfinity: true }).filter((v) => !Object.is(v, -0)),
       bytes: fc.oneof(fc.constant(null), fc.array(fc.nat(255))),
-      top_logprobs: fc.array(fc.record({ token: fc.string(), logprob: fc.double({ noNaN: true }) })),
+      top_logprobs: fc.array(
+        fc.record({ token: fc.string(), logprob: fc.double({ noNaN: true }) }),
+      ),
     });
     fc.assert(
       fc.property(fc.array(entry), fc.nat(2), fc.string(), (content, indent, after) => {

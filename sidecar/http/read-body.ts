@@ -10,41 +10,27 @@ const noBytes = Buffer.alloc(0);
 
 /** The whole request body, up to `maxBytes`; the rest of a larger one is not read. */
 export function readBody(request: IncomingMessage, maxBytes: number): Promise<BodyRead> {
+  if (Number(request.headers["content-length"]) > maxBytes)
+    return Promise.resolve({ kind: "too-large" });
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
-    const settle = (result: BodyRead): void => {
-      request.off("data", onData);
-      request.off("end", onEnd);
-      request.off("error", onGone);
-      request.off("close", onGone);
-      resolve(result);
-    };
-    const onData = (chunk: Buffer): void => {
+    // Listeners stay: a request is read once, and an `error` after that must not be uncaught.
+    request.on("data", (chunk: Buffer) => {
       bytes += chunk.length;
-      if (bytes > maxBytes) {
-        request.pause();
-        settle({ kind: "too-large" });
-      } else chunks.push(chunk);
-    };
-    const onEnd = (): void => {
-      const [first = noBytes] = chunks;
-      settle({ kind: "read", body: chunks.length <= 1 ? first : Buffer.concat(chunks, bytes) });
-    };
-    const onGone = (): void => {
-      // An `error` listener stays: a reset after this must not be uncaught.
-      request.on("error", ignore);
-      settle({ kind: "aborted" });
-    };
-    if (Number(request.headers["content-length"]) > maxBytes) {
+      if (bytes <= maxBytes) {
+        chunks.push(chunk);
+        return;
+      }
+      request.pause();
       resolve({ kind: "too-large" });
-      return;
-    }
-    request.on("data", onData);
-    request.on("end", onEnd);
+    });
+    request.on("end", () => {
+      const [first = noBytes] = chunks;
+      resolve({ kind: "read", body: chunks.length <= 1 ? first : Buffer.concat(chunks, bytes) });
+    });
+    const onGone = (): void => resolve({ kind: "aborted" });
     request.on("error", onGone);
     request.on("close", onGone);
   });
 }
-
-function ignore(): void {}
