@@ -11,17 +11,17 @@ import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { bundleImage, type ImageProcess, rssBytes, startImage } from "./sidecar/image-process.ts";
 import { call, callMany, type LoadRequest, percentile } from "./sidecar/load.ts";
 
 interface Usage {
   readonly cpu: { readonly user: number; readonly system: number };
-  readonly memory: { readonly rss: number; readonly heapUsed: number };
 }
 
 interface Child {
   readonly port: number;
   readonly process: ChildProcess;
-  usage(gc?: boolean): Promise<Usage>;
+  usage(): Promise<Usage>;
 }
 
 const folder = mkdtempSync(join(tmpdir(), "outrigger-bench-"));
@@ -64,9 +64,9 @@ async function start(
   return {
     port,
     process: child,
-    usage: async (gc = false) => {
+    usage: async () => {
       const answer = message<Usage>();
-      child.send(gc ? "gc" : "usage");
+      child.send("usage");
       return answer;
     },
   };
@@ -142,65 +142,102 @@ async function latency(engine: Child, sidecar: Child): Promise<unknown> {
   };
 }
 
-/** Least-squares slope of resident memory over requests, in bytes per 1,000 requests. */
-function slope(points: readonly (readonly [number, number])[]): number {
+/** Least-squares slope of y over x, with its standard error. */
+function slope(points: readonly (readonly [number, number])[]): {
+  readonly value: number;
+  readonly standardError: number;
+} {
   const mean = (axis: 0 | 1): number => points.reduce((s, p) => s + p[axis], 0) / points.length;
   const [x, y] = [mean(0), mean(1)];
-  const top = points.reduce((s, p) => s + (p[0] - x) * (p[1] - y), 0);
-  return (1000 * top) / points.reduce((s, p) => s + (p[0] - x) ** 2, 0);
+  const spread = points.reduce((s, p) => s + (p[0] - x) ** 2, 0);
+  const value = points.reduce((s, p) => s + (p[0] - x) * (p[1] - y), 0) / spread;
+  const left = points.reduce((s, p) => s + (p[1] - y - value * (p[0] - x)) ** 2, 0);
+  return { value, standardError: Math.sqrt(left / (points.length - 2) / spread) };
 }
 
-async function memory(sidecar: Child): Promise<unknown> {
-  const load = { stream: true, tokens: 100, pauseMs: 50 };
-  const open = callMany(sidecar.port, load, 200, 200);
-  await new Promise((resolve) => setTimeout(resolve, 3_000));
-  const withStreams = await sidecar.usage();
-  await open;
+const mib = (bytes: number): number => round(bytes / 2 ** 20);
+
+/** Largest resident memory while 200 streams are open, each 100 chunks in 5 s. */
+async function rssWithStreams(sidecar: ImageProcess): Promise<number> {
+  let largest = 0;
+  const timer = setInterval(() => {
+    largest = Math.max(largest, sidecar.rssBytes());
+  }, 100);
+  await callMany(sidecar.port, { stream: true, tokens: 100, pauseMs: 50 }, 200, 200);
+  clearInterval(timer);
+  return largest;
+}
+
+/** An HTTP server of Node that does nothing: what no sidecar can be below. */
+async function idleNodeRss(): Promise<number> {
+  const child = spawn(
+    process.execPath,
+    ["-e", 'require("http").createServer().listen(0, "127.0.0.1", () => console.log("up"))'],
+    { stdio: ["ignore", "pipe", "inherit"] },
+  );
+  children.push(child);
+  await new Promise((resolve) => child.stdout.once("data", resolve));
+  const rss = rssBytes(child.pid as number);
+  child.kill("SIGKILL");
+  return rss;
+}
+
+/** What ships, as the image runs it, with a controller that does not answer: all is spooled. */
+async function memory(engine: Child): Promise<unknown> {
+  const flags = {
+    engine: `http://127.0.0.1:${engine.port}/v1`,
+    "rollout-id": "bench",
+    controller: "127.0.0.1:9",
+    "spool-dir": join(folder, "image-spool"),
+  };
+  const sidecar = await startImage(
+    bundleImage(folder),
+    Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]),
+  );
+  children.push(sidecar.process);
+  const idle = sidecar.rssBytes();
+  const fresh = await rssWithStreams(sidecar);
   const total = isQuick ? 20_000 : 100_000;
   const points: [number, number][] = [];
-  for (let done = 0; done < total; done += total / 20) {
-    await callMany(sidecar.port, { stream: false, tokens: 16 }, total / 20, 50);
-    const usage = await sidecar.usage(true);
-    points.push([done + total / 20, usage.memory.rss]);
+  for (let done = 0; done < total; done += total / 40) {
+    await callMany(sidecar.port, { stream: false, tokens: 16 }, total / 40, 50);
+    points.push([(done + total / 40) / 1000, sidecar.rssBytes() / 1024]);
   }
+  // The first quarter warms up: code is compiled, the tables of earlier calls fill to their bounds.
   const settled = points.slice(points.length / 4);
+  const { value, standardError } = slope(settled);
+  const worn = await rssWithStreams(sidecar);
+  await sidecar.kill();
   return {
-    rssWith200StreamsMiB: round(withStreams.memory.rss / 2 ** 20),
+    idleNodeMiB: mib(await idleNodeRss()),
+    idleMiB: mib(idle),
+    with200StreamsMiB: mib(fresh),
     requests: total,
-    rssFirstMiB: round((settled[0]?.[1] ?? 0) / 2 ** 20),
-    rssLastMiB: round((settled.at(-1)?.[1] ?? 0) / 2 ** 20),
-    slopeKiBPer1000Requests: round(slope(settled) / 1024),
+    afterQuarterMiB: round((settled[0]?.[1] ?? 0) / 1024),
+    afterAllMiB: round((settled.at(-1)?.[1] ?? 0) / 1024),
+    slopeKiBPer1000Requests: round(value),
+    slopeStandardError: round(standardError),
+    with200StreamsAfterwardsMiB: mib(worn),
   };
 }
 
 async function startUp(): Promise<unknown> {
-  const bundle = join(folder, "image.mjs");
-  const script = fileURLToPath(new URL("../scripts/bundle-sidecar.mjs", import.meta.url));
-  await exited(spawn(process.execPath, [script, bundle], { stdio: "inherit" }));
-  const times: number[] = [];
-  for (let index = 0; index < 7; index += 1) {
-    const startedMs = performance.now();
-    const child = spawn(
-      process.execPath,
-      [
-        bundle,
-        "--port",
-        "0",
-        "--engine",
-        "http://127.0.0.1:9/v1",
-        "--capture-file",
-        join(folder, "calls.jsonl"),
-        "--log-level",
-        "silent",
-      ],
-      { stdio: ["ignore", "pipe", "inherit"] },
-    );
-    await new Promise((resolve) => child.stdout.once("data", resolve));
-    times.push(performance.now() - startedMs);
-    child.kill("SIGKILL");
-    await exited(child);
-  }
-  return { listeningMsMedian: round(median(times)), listeningMsMin: round(Math.min(...times)) };
+  const bundle = bundleImage(folder);
+  const alone = ["--capture-file", join(folder, "calls.jsonl")];
+  const withController = ["--controller", "127.0.0.1:9", "--spool-dir", join(folder, "start")];
+  const measure = async (...args: string[]): Promise<unknown> => {
+    const times: number[] = [];
+    for (let index = 0; index < 11; index += 1) {
+      const sidecar = await startImage(bundle, ["--engine", "http://127.0.0.1:9/v1", ...args]);
+      times.push(sidecar.listeningMs);
+      await sidecar.kill();
+    }
+    return { listeningMsMedian: round(median(times)), listeningMsMin: round(Math.min(...times)) };
+  };
+  return {
+    withCaptureFile: await measure(...alone),
+    withController: await measure(...withController),
+  };
 }
 
 function exited(child: ChildProcess): Promise<unknown> {
@@ -210,14 +247,19 @@ function exited(child: ChildProcess): Promise<unknown> {
 async function main(): Promise<void> {
   const wants = (name: string): boolean => only === undefined || only.has(name);
   const engine = await start("engine", []);
+  if (wants("memory")) results["memory"] = await memory(engine);
+  if (wants("start")) results["startUp"] = await startUp();
+  if (["request", "chunk", "latency"].some(wants)) await compare(engine, wants);
+  console.log(JSON.stringify(results, null, 2));
+}
+
+/** Against the bare relay and the engine itself. */
+async function compare(engine: Child, wants: (name: string) => boolean): Promise<void> {
   const baseline = await start("bare-relay", [`http://127.0.0.1:${engine.port}`]);
   const sidecar = await start(
     "sidecar-process",
     [`http://127.0.0.1:${engine.port}/v1`, join(folder, "spool")],
-    [
-      "--expose-gc",
-      ...(profileFolder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profileFolder]),
-    ],
+    profileFolder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profileFolder],
   );
   if (wants("request")) {
     const small = { stream: false, tokens: 16 };
@@ -228,9 +270,6 @@ async function main(): Promise<void> {
     results["cpuPerChunk"] = await compareCpu(baseline, sidecar, streamed, 100, 200);
   }
   if (wants("latency")) results["latency"] = await latency(engine, sidecar);
-  if (wants("memory")) results["memory"] = await memory(sidecar);
-  if (wants("start")) results["startUp"] = await startUp();
-  console.log(JSON.stringify(results, null, 2));
   if (profileFolder === undefined) return;
   sidecar.process.send("stop");
   await exited(sidecar.process);

@@ -20,7 +20,6 @@ const sidecar = await Sidecar.start({
 await sidecar.probed(10_000);
 process.on("message", (message: string) => {
   if (message === "stop") process.exit(0);
-  if (message === "gc") globalThis.gc?.();
-  process.send?.({ cpu: process.cpuUsage(), memory: process.memoryUsage() });
+  process.send?.({ cpu: process.cpuUsage() });
 });
 process.send?.({ port: Number(new URL(sidecar.url).port) });

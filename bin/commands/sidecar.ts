@@ -1,5 +1,6 @@
 import process from "node:process";
 import { Command } from "commander";
+import { boundHeap } from "../../runtime/bound-heap.ts";
 import { loadConfig } from "../../runtime/load-config.ts";
 import { openLog } from "../../runtime/log.ts";
 import { packageVersion } from "../../runtime/package-version.ts";
@@ -87,6 +88,7 @@ async function run(flags: SidecarFlags): Promise<void> {
   const shutdown = listenForShutdown((name) => log.info({ signal: name }, "draining"));
   const sidecar = await Sidecar.start({ config: loaded.config, version: packageVersion(), log });
   process.stdout.write(`${JSON.stringify({ event: "listening", url: sidecar.url })}\n`);
+  boundHeap();
   await new Promise<void>((resolve) => {
     shutdown.signal.addEventListener("abort", () => resolve(), { once: true });
     if (shutdown.signal.aborted) resolve();
