@@ -51,7 +51,8 @@ export function openJsonlSink(path: string, log: Logger): RecordSink {
 /**
  * One line per choice, as `outrigger assemble` reads it, with what else is known of the request
  * beside; a request without any choice is a line of the type `request`. A logprob keeps its
- * float32 value; NaN becomes null. Text is redacted by the built-in rules.
+ * float32 value; NaN becomes null. Text is redacted by the built-in rules. `sensitive` names the
+ * members that reveal what was said: ids do as text does, and nothing can be taken out of them.
  */
 export function callLines(call: FinishedCall): Record<string, unknown>[] {
   const { requestText, responseText, promptIds, choices, timing, policyVersion, ...rest } = call;
@@ -68,6 +69,7 @@ export function callLines(call: FinishedCall): Record<string, unknown>[] {
     ...(requestText !== undefined && { requestText: redacted(requestText) }),
     ...(responseText !== undefined && { responseText: redacted(responseText) }),
     promptIds: promptIds === null ? null : [...promptIds],
+    sensitive: ["promptIds", "responseIds", "logprobs", "requestText", "responseText"],
   };
   if (choices.length === 0) return [{ type: "request", ...request }];
   return choices.map(({ index, responseIds, logprobs, ...choice }) => ({
