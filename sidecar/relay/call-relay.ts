@@ -1,9 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
-import { recognizeHarness } from "../../adapters/recognize-harness.ts";
 import type { Rostered } from "../../core/roster.ts";
-import { buildFinishedCall } from "../capture/build-finished-call.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
-import { createCallCapture } from "../dialects/call-capture.ts";
 import type {
   Dialect,
   DialectError,
@@ -11,13 +8,13 @@ import type {
   PlannedCall,
   RequestSettings,
 } from "../dialects/dialect.ts";
-import { parseJson } from "../dialects/json-value.ts";
 import type { Passage } from "../gate/gate.ts";
 import { engineRequestHeaders } from "../http/relay-headers.ts";
 import type { Identity } from "../identity/identity.ts";
 import type { EarlierCall } from "../retries/decide-retry.ts";
 import type { Engine } from "../upstream/engine.ts";
 import { AnswerFan, type AnswerLog } from "./answer-fan.ts";
+import { callRecord, replayRecord } from "./call-record.ts";
 import { type AttemptOutcome, EngineAttempt } from "./engine-attempt.ts";
 import type { HarnessReply } from "./harness-reply.ts";
 import type { RelayContext } from "./relay-context.ts";
@@ -324,7 +321,17 @@ export class CallRelay implements RetriableCall, Rostered {
     const attempt = this.#attempt;
     // A call that no engine saw is no call: the harness was told so, and asks again.
     if (attempt?.sentAtMs === undefined) return;
-    const finished = this.#buildRecord(attempt);
+    const finished = callRecord({
+      request: this.#request,
+      engine: this.#engine as Engine,
+      plan: this.#plan as PlannedCall,
+      attempt,
+      capture: this.#context.capture(),
+      isDelivered: this.#isDelivered,
+      errorReason: this.#errorReason,
+      heldMs: this.#heldMs,
+      finishedAtMs: this.#context.nowMs(),
+    });
     this.#finished = finished;
     // A delivered answer is never replayed.
     if (this.#isDelivered) this.#fan.forgetLog();
@@ -345,49 +352,6 @@ export class CallRelay implements RetriableCall, Rostered {
     if (this.#isDelivered) this.#finished = undefined;
   }
 
-  #buildRecord(attempt: EngineAttempt): FinishedCall {
-    const { identity, requestId, dialect, receivedAtMs, retryOf, body, headers } = this.#request;
-    const engine = this.#engine as Engine;
-    const plan = this.#plan as PlannedCall;
-    const capture = this.#context.capture();
-    const { sentAtMs, firstByteAtMs, status } = attempt;
-    const isError = status >= 300;
-    return buildFinishedCall(
-      {
-        requestId,
-        rolloutId: identity.rolloutId,
-        attemptId: identity.attemptId,
-        dialect: dialect.name,
-        model: plan.model ?? engine.model ?? "",
-        streamMode: attempt.streamMode,
-        policyVersion: engine.policyVersion,
-        engine: engine.url,
-        delivered: this.#isDelivered && !isError,
-        retryOf,
-        replayOf: undefined,
-        sideCallClass: sideCallClass(headers, body),
-        sessionId: identity.sessionId,
-        errorReason: isError ? `engine-status-${status}` : this.#errorReason,
-        httpStatus: status,
-        timing: {
-          receivedAtMs,
-          ...(sentAtMs === undefined ? {} : { sentAtMs }),
-          ...(firstByteAtMs === undefined ? {} : { firstByteAtMs }),
-          finishedAtMs: this.#context.nowMs(),
-          heldMs: this.#heldMs,
-        },
-        requestBody: body,
-        errorBody: attempt.errorBody,
-        // A setting that came in mid-call is for the next one: this answer's text was not kept.
-        capturesText: capture.capturesText && attempt.keepsText,
-        dropped: plan.dropped,
-        samplingJson: plan.samplingJson,
-        untrainable: untrainable(engine, plan, capture.requiresCanary),
-      },
-      isError ? createCallCapture().result() : attempt.capture.result(),
-    );
-  }
-
   #recordReplay(request: JoinedRequest, original: FinishedCall): void {
     this.#context.record(
       replayRecord(original, {
@@ -398,49 +362,6 @@ export class CallRelay implements RetriableCall, Rostered {
       }),
     );
   }
-}
-
-export interface ReplayFacts {
-  readonly requestId: string;
-  readonly delivered: boolean;
-  readonly receivedAtMs: number;
-  readonly finishedAtMs: number;
-}
-
-/** The record of a request that got another's answer: one sampling, two records. */
-export function replayRecord(original: FinishedCall, facts: ReplayFacts): FinishedCall {
-  const { requestId, delivered, receivedAtMs, finishedAtMs } = facts;
-  const source = original.replayOf ?? original.requestId;
-  return {
-    ...original,
-    requestId,
-    delivered,
-    retryOf: original.requestId,
-    replayOf: source,
-    choices: original.choices.map((choice) => ({
-      ...choice,
-      callId: `${requestId}.${choice.index}`,
-    })),
-    timing: { receivedAtMs, finishedAtMs, heldMs: 0 },
-  };
-}
-
-/** Titles, background requests: only the harness's adapter can tell, and only from the body. */
-function sideCallClass(headers: IncomingHttpHeaders, body: Buffer): string | undefined {
-  const adapter = recognizeHarness(headers);
-  return adapter?.sideCallClass({ headers, body: parseJson(body.toString("utf8")) });
-}
-
-function untrainable(
-  engine: Engine,
-  plan: PlannedCall,
-  requiresCanary: boolean,
-): string | undefined {
-  if (!plan.captured) return "not-captured";
-  if (engine.canary?.isConclusive === true) {
-    return engine.canary.problem === undefined ? undefined : "canary-failed";
-  }
-  return requiresCanary ? "canary-pending" : undefined;
 }
 
 /** With a salt a prefix cache never answers with what another policy version has computed. */
