@@ -11,17 +11,19 @@ import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
-import { bundleImage, type ImageProcess, rssBytes, startImage } from "./sidecar/image-process.ts";
+import { seededRandom } from "../core/assembly/testing/random.ts";
+import {
+  bundleImage,
+  cpuMicroseconds,
+  type ImageProcess,
+  rssBytes,
+  startImage,
+} from "./sidecar/image-process.ts";
 import { call, callMany, type LoadRequest, percentile } from "./sidecar/load.ts";
-
-interface Usage {
-  readonly cpu: { readonly user: number; readonly system: number };
-}
 
 interface Child {
   readonly port: number;
   readonly process: ChildProcess;
-  usage(): Promise<Usage>;
 }
 
 const folder = mkdtempSync(join(tmpdir(), "outrigger-bench-"));
@@ -34,11 +36,7 @@ const profileAt = process.argv.indexOf("--profile");
 const profileFolder = profileAt === -1 ? undefined : process.argv[profileAt + 1];
 const results: Record<string, unknown> = {};
 
-async function start(
-  name: string,
-  args: readonly string[],
-  nodeArgs: string[] = [],
-): Promise<Child> {
+async function start(name: string, args: readonly string[]): Promise<Child> {
   const source = fileURLToPath(new URL(`sidecar/${name}.ts`, import.meta.url));
   const bundle = join(folder, `${name}.mjs`);
   await build({
@@ -53,31 +51,20 @@ async function start(
     },
     logLevel: "warning",
   });
-  const child = fork(bundle, args, { execArgv: nodeArgs });
+  const child = fork(bundle, args);
   children.push(child);
-  const message = <T>(): Promise<T> =>
-    new Promise((resolve, reject) => {
-      child.once("message", (value) => resolve(value as T));
-      child.once("exit", (code) => reject(new Error(`${name} ended with ${code}`)));
-    });
-  const { port } = await message<{ port: number }>();
-  return {
-    port,
-    process: child,
-    usage: async () => {
-      const answer = message<Usage>();
-      child.send("usage");
-      return answer;
-    },
-  };
+  const { port } = await new Promise<{ readonly port: number }>((resolve, reject) => {
+    child.once("message", (value) => resolve(value as { readonly port: number }));
+    child.once("exit", (code) => reject(new Error(`${name} ended with ${code}`)));
+  });
+  return { port, process: child };
 }
 
 async function cpuPerCall(child: Child, load: LoadRequest, count: number): Promise<number> {
-  const before = await child.usage();
+  const pid = child.process.pid as number;
+  const before = cpuMicroseconds(pid);
   await callMany(child.port, load, count, 20);
-  const after = await child.usage();
-  const microseconds = after.cpu.user + after.cpu.system - before.cpu.user - before.cpu.system;
-  return microseconds / count;
+  return (cpuMicroseconds(pid) - before) / count;
 }
 
 const median = (values: readonly number[]): number => percentile(values, 0.5);
@@ -108,37 +95,60 @@ async function compareCpu(
 
 const round = (value: number): number => Math.round(value * 1000) / 1000;
 
-async function latency(engine: Child, sidecar: Child): Promise<unknown> {
-  const load = { stream: true, tokens: isQuick ? 10 : 20, pauseMs: 20 };
-  const direct: number[] = [];
-  const through: number[] = [];
-  const directDelays: number[] = [];
-  const throughDelays: number[] = [];
-  await callMany(sidecar.port, load, 50, 50);
+/**
+ * Calls that go straight to the engine, through the bare relay, and through the sidecar, in turn:
+ * 50 streams are open at any time. Answers differ in length and start apart: calls that began at
+ * one moment would each wait for those before it, and that queue would be measured.
+ */
+async function latency(engine: Child, baseline: Child, sidecar: Child): Promise<unknown> {
+  const random = seededRandom(1);
+  const ways = [engine, baseline, sidecar].map(({ port }) => ({
+    port,
+    firstByteMs: [] as number[],
+    chunkDelaysMs: [] as number[],
+  }));
+  // The JIT compiles what is hot only after some thousand requests.
+  for (const { port } of [baseline, sidecar])
+    await callMany(port, { stream: true, tokens: 20 }, 3_000, 20);
   const worker = async (index: number): Promise<void> => {
-    for (let turn = 0; turn < (isQuick ? 8 : 30); turn += 1) {
-      const isDirect = (index + turn) % 2 === 0;
-      const measured = await call((isDirect ? engine : sidecar).port, load);
-      (isDirect ? direct : through).push(measured.firstByteMs);
-      (isDirect ? directDelays : throughDelays).push(...measured.chunkDelaysMs);
+    await new Promise((resolve) => setTimeout(resolve, random.below(600)));
+    for (let turn = 0; turn < (isQuick ? 12 : 60); turn += 1) {
+      const way = ways[(index + turn) % 3] as (typeof ways)[number];
+      const load = { stream: true, tokens: 10 + random.below(30), pauseMs: 20 };
+      const measured = await call(way.port, load);
+      way.firstByteMs.push(measured.firstByteMs);
+      way.chunkDelaysMs.push(...measured.chunkDelaysMs);
     }
   };
   await Promise.all(Array.from({ length: 50 }, (_, index) => worker(index)));
-  const added = (a: readonly number[], b: readonly number[], fraction: number): number =>
-    round(percentile(b, fraction) - percentile(a, fraction));
+  const [direct, bare, ours] = ways as unknown as readonly [Way, Way, Way];
   return {
     streams: 50,
-    firstByteMs: {
-      directP50: round(median(direct)),
-      sidecarP50: round(median(through)),
-      addedP50: added(direct, through, 0.5),
-      addedP99: added(direct, through, 0.99),
-    },
-    chunkDelayMs: {
-      directP50: round(median(directDelays)),
-      addedP50: added(directDelays, throughDelays, 0.5),
-      addedP99: added(directDelays, throughDelays, 0.99),
-    },
+    calls: ours.firstByteMs.length,
+    firstByteMs: compareDelays(direct.firstByteMs, bare.firstByteMs, ours.firstByteMs),
+    chunkDelayMs: compareDelays(direct.chunkDelaysMs, bare.chunkDelaysMs, ours.chunkDelaysMs),
+  };
+}
+
+interface Way {
+  readonly firstByteMs: readonly number[];
+  readonly chunkDelaysMs: readonly number[];
+}
+
+function compareDelays(
+  direct: readonly number[],
+  bare: readonly number[],
+  ours: readonly number[],
+): unknown {
+  const added = (through: readonly number[], fraction: number): number =>
+    round(percentile(through, fraction) - percentile(direct, fraction));
+  return {
+    directP50: round(percentile(direct, 0.5)),
+    directP99: round(percentile(direct, 0.99)),
+    bareRelayAddsP50: added(bare, 0.5),
+    bareRelayAddsP99: added(bare, 0.99),
+    sidecarAddsP50: added(ours, 0.5),
+    sidecarAddsP99: added(ours, 0.99),
   };
 }
 
@@ -183,18 +193,21 @@ async function idleNodeRss(): Promise<number> {
 }
 
 /** What ships, as the image runs it, with a controller that does not answer: all is spooled. */
-async function memory(engine: Child): Promise<unknown> {
-  const flags = {
-    engine: `http://127.0.0.1:${engine.port}/v1`,
-    "rollout-id": "bench",
-    controller: "127.0.0.1:9",
-    "spool-dir": join(folder, "image-spool"),
-  };
+async function startSidecar(engine: Child, spool: string): Promise<ImageProcess> {
   const sidecar = await startImage(
     bundleImage(folder),
-    Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]),
+    [
+      ...["--engine", `http://127.0.0.1:${engine.port}/v1`, "--rollout-id", "bench"],
+      ...["--controller", "127.0.0.1:9", "--spool-dir", join(folder, spool)],
+    ],
+    profileFolder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profileFolder],
   );
   children.push(sidecar.process);
+  return sidecar;
+}
+
+async function memory(engine: Child): Promise<unknown> {
+  const sidecar = await startSidecar(engine, "memory-spool");
   const idle = sidecar.rssBytes();
   const fresh = await rssWithStreams(sidecar);
   const total = isQuick ? 20_000 : 100_000;
@@ -240,10 +253,6 @@ async function startUp(): Promise<unknown> {
   };
 }
 
-function exited(child: ChildProcess): Promise<unknown> {
-  return new Promise((resolve) => child.once("exit", resolve));
-}
-
 async function main(): Promise<void> {
   const wants = (name: string): boolean => only === undefined || only.has(name);
   const engine = await start("engine", []);
@@ -256,11 +265,7 @@ async function main(): Promise<void> {
 /** Against the bare relay and the engine itself. */
 async function compare(engine: Child, wants: (name: string) => boolean): Promise<void> {
   const baseline = await start("bare-relay", [`http://127.0.0.1:${engine.port}`]);
-  const sidecar = await start(
-    "sidecar-process",
-    [`http://127.0.0.1:${engine.port}/v1`, join(folder, "spool")],
-    profileFolder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profileFolder],
-  );
+  const sidecar = await startSidecar(engine, "spool");
   if (wants("request")) {
     const small = { stream: false, tokens: 16 };
     results["cpuPerRequest"] = await compareCpu(baseline, sidecar, small, 2_000, 1);
@@ -269,10 +274,8 @@ async function compare(engine: Child, wants: (name: string) => boolean): Promise
     const streamed = { stream: true, tokens: 200 };
     results["cpuPerChunk"] = await compareCpu(baseline, sidecar, streamed, 100, 200);
   }
-  if (wants("latency")) results["latency"] = await latency(engine, sidecar);
-  if (profileFolder === undefined) return;
-  sidecar.process.send("stop");
-  await exited(sidecar.process);
+  if (wants("latency")) results["latency"] = await latency(engine, baseline, sidecar);
+  await (profileFolder === undefined ? sidecar.kill() : sidecar.stop());
 }
 
 try {

@@ -23,14 +23,6 @@ exports.Pool = require("undici/lib/dispatcher/pool.js");`,
 exports.Counter = require("prom-client/lib/counter.js");
 exports.Gauge = require("prom-client/lib/gauge.js");
 exports.Histogram = require("prom-client/lib/histogram.js");`,
-  // Reads the global Request when it is loaded, and with it Node's own undici: at the first request.
-  "@hono/node-server": `exports.getRequestListener = (fetch, options) => {
-  let listener;
-  return async (request, response) => {
-    listener ??= (await import("@hono/node-server")).getRequestListener(fetch, options);
-    return listener(request, response);
-  };
-};`,
 };
 
 const narrowedImports = {

@@ -1,4 +1,4 @@
-import { Hono } from "hono";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { SidecarMetrics } from "./metrics.ts";
 
 export interface Readiness {
@@ -7,16 +7,28 @@ export interface Readiness {
   readonly problems: readonly string[];
 }
 
+/** Answers `path`, one of `controlPaths`. */
+export type ControlRoutes = (
+  path: string,
+  request: IncomingMessage,
+  response: ServerResponse,
+) => Promise<void>;
+
 /** Liveness, readiness and metrics; no identity needed. */
-export function controlRoutes(metrics: () => SidecarMetrics, readiness: () => Readiness): Hono {
-  const app = new Hono();
-  app.get("/healthz", (c) => c.json({ status: "ok" }));
-  app.get("/readyz", (c) => {
-    const state = readiness();
-    return c.json(state, state.ready ? 200 : 503);
-  });
-  app.get("/metrics", async (c) =>
-    c.body(await metrics().text(), 200, { "content-type": metrics().contentType }),
-  );
-  return app;
+export function controlRoutes(
+  metrics: () => SidecarMetrics,
+  readiness: () => Readiness,
+): ControlRoutes {
+  return async (path, request, response) => {
+    request.resume();
+    if (path === "/metrics") {
+      const text = await metrics().text();
+      response.writeHead(200, { "content-type": metrics().contentType }).end(text);
+      return;
+    }
+    const state = path === "/readyz" ? readiness() : undefined;
+    response
+      .writeHead(state?.ready === false ? 503 : 200, { "content-type": "application/json" })
+      .end(JSON.stringify(state ?? { status: "ok" }));
+  };
 }

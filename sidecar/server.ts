@@ -1,11 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
-import { getRequestListener } from "@hono/node-server";
-import type { Hono } from "hono";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import { Roster } from "../core/roster.ts";
 import type { DialectName } from "./capture/finished-call.ts";
+import type { ControlRoutes } from "./control-routes.ts";
 import type { DialectError } from "./dialects/dialect.ts";
 import { refuseWebSocket } from "./dialects/responses/websocket-refusal.ts";
 import {
@@ -31,7 +30,7 @@ export interface SidecarServerOptions {
   readonly context: RelayContext;
   readonly identity: () => IdentitySources;
   /** Health, readiness, metrics. */
-  readonly control: Hono;
+  readonly control: ControlRoutes;
   /** Resolves when records can be kept again; at once in the ordinary case. */
   readonly awaitCapacity: () => Promise<void> | undefined;
   readonly onRefusal: (reason: string) => void;
@@ -50,8 +49,8 @@ export interface RefusedIdentity {
 type CallRoute = Extract<Route, { readonly kind: "call" | "passthrough" | "count-tokens" }>;
 
 /**
- * The harness's side: one Node HTTP server. Control routes go through hono; model calls do not
- * touch it, because a chunk that passes through web streams costs ten times the relay itself.
+ * The harness's side: one Node HTTP server and no framework, because a chunk that passes through
+ * web streams costs ten times the relay itself.
  */
 export class SidecarServer {
   readonly #options: SidecarServerOptions;
@@ -65,13 +64,12 @@ export class SidecarServer {
 
   constructor(options: SidecarServerOptions) {
     this.#options = options;
-    const control = getRequestListener(options.control.fetch, { overrideGlobalObjects: false });
     this.#server = createServer(
       // A held call may wait for minutes; the limits on silence are the gate's and the engine's.
       { requestTimeout: 0, keepAliveTimeout: 75_000, noDelay: true },
       (request, response) => {
         const route = routeRequest(request.method ?? "GET", request.url ?? "/");
-        if (route.kind === "control") void control(request, response);
+        if (route.kind === "control") void options.control(route.path, request, response);
         else this.#dispatch(route, request, response);
       },
     );

@@ -41,9 +41,6 @@ const server = createServer((request, response) => {
     );
   });
 });
-process.on("message", () => {
-  process.send?.({ cpu: process.cpuUsage() });
-});
 server.listen(0, "127.0.0.1", () => {
   process.send?.({ port: (server.address() as { port: number }).port });
 });

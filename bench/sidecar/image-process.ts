@@ -14,6 +14,8 @@ export interface ImageProcess {
   /** Resident memory now, in bytes; Linux only. */
   rssBytes(): number;
   kill(): Promise<void>;
+  /** Lets it drain and end by itself. */
+  stop(): Promise<void>;
 }
 
 /** The file that the image holds, bundled anew into the folder. */
@@ -26,12 +28,16 @@ export function bundleImage(folder: string): string {
 }
 
 /** Starts that file with Node's flags and the variables of `Dockerfile.sidecar`. */
-export async function startImage(bundle: string, args: readonly string[]): Promise<ImageProcess> {
+export async function startImage(
+  bundle: string,
+  args: readonly string[],
+  moreNodeFlags: readonly string[] = [],
+): Promise<ImageProcess> {
   const { nodeFlags, environment } = imageSettings();
   const startedMs = performance.now();
   const child = spawn(
     process.execPath,
-    [...nodeFlags, bundle, "--port", "0", "--log-level", "silent", ...args],
+    [...nodeFlags, ...moreNodeFlags, bundle, "--port", "0", "--log-level", "silent", ...args],
     { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, ...environment } },
   );
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
@@ -50,7 +56,18 @@ export async function startImage(bundle: string, args: readonly string[]): Promi
       child.kill("SIGKILL");
       return exited;
     },
+    stop: () => {
+      child.kill("SIGTERM");
+      return exited;
+    },
   };
+}
+
+/** User and system time that the process has used, in microseconds, to 10 ms; Linux only. */
+export function cpuMicroseconds(pid: number): number {
+  const [, after = ""] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ");
+  const fields = after.split(" ");
+  return (Number(fields[11]) + Number(fields[12])) * 10_000;
 }
 
 export function rssBytes(pid: number): number {

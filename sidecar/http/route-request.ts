@@ -38,7 +38,7 @@ export type Route =
   /** `HEAD /`: Claude Code asks whether the base URL answers. */
   | { readonly kind: "probe" }
   /** Health, readiness, metrics. */
-  | { readonly kind: "control" }
+  | { readonly kind: "control"; readonly path: string }
   | {
       readonly kind: "refused";
       readonly status: 404 | 405;
@@ -89,7 +89,8 @@ function routePath(method: string, path: string, query: string, identity: PathId
     (method === "HEAD" || method === "GET")
   )
     return { kind: "probe" };
-  if (controlPaths.has(path) && (method === "GET" || method === "HEAD")) return { kind: "control" };
+  if (controlPaths.has(path) && (method === "GET" || method === "HEAD"))
+    return { kind: "control", path };
   return refused(
     404,
     dialectOfUnknown(path),
