@@ -101,6 +101,9 @@ describe("logprobs of an answer", () => {
     ["cut off in a number", '{"content":[{"logprob":-'],
     ["something else in the list", '{"content":[3]}'],
     ["a key with an escape", '{"content":[{"\\u006cogprob":-1}]}'],
+    ["the same key again, with an escape", '{"content":[{"logprob":-1,"\\u006cogprob":-2}]}'],
+    ["the same key again, with another", '{"content":[{"logprob":-1,"lo\\u0067prob":-2}]}'],
+    ["content again, with an escape", '{"content":[{"logprob":-1}],"c\\u006fntent":[]}'],
   ])("in another form are left to the parser: %s", (_name, text) => {
     expect(read(text)).toBeUndefined();
   });

@@ -8,6 +8,7 @@ const POINT = 0x2e;
 const ZERO = 0x30;
 const COLON = 0x3a;
 const OPEN_BRACKET = 0x5b;
+const BACKSLASH = 0x5c;
 const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
@@ -25,7 +26,9 @@ export function readLogprobs(bytes: Buffer, start: number, values: number[]): nu
   for (;;) {
     if (bytes[at] !== QUOTE) return -1;
     const isContent = isKey(bytes, at, CONTENT);
-    at = afterColon(bytes, skipString(bytes, at));
+    const keyEnd = skipString(bytes, at);
+    if (!isContent && isEscapedKey(bytes, at, keyEnd, CONTENT)) return -1;
+    at = afterColon(bytes, keyEnd);
     if (at === -1) return -1;
     if (!isContent) {
       const end = skipValue(bytes, at);
@@ -65,7 +68,9 @@ function readEntry(bytes: Buffer, start: number, values: number[]): number {
   for (;;) {
     if (bytes[at] !== QUOTE) return -1;
     const isLogprob = isKey(bytes, at, LOGPROB);
-    at = afterColon(bytes, skipString(bytes, at));
+    const keyEnd = skipString(bytes, at);
+    if (!isLogprob && isEscapedKey(bytes, at, keyEnd, LOGPROB)) return -1;
+    at = afterColon(bytes, keyEnd);
     if (at === -1) return -1;
     const end = isLogprob ? numberEnd(bytes, at) : skipValue(bytes, at);
     if (end <= at) return -1;
@@ -80,12 +85,21 @@ function readEntry(bytes: Buffer, start: number, values: number[]): number {
 const CONTENT = Buffer.from('"content"');
 const LOGPROB = Buffer.from('"logprob"');
 
-/** Keys with escapes are nobody's: such an entry then lacks its number. */
 function isKey(bytes: Buffer, start: number, key: Buffer): boolean {
   for (let index = 1; index < key.length; index += 1) {
     if (bytes[start + index] !== key[index]) return false;
   }
   return true;
+}
+
+/** Whether a key may be the same one, written with escapes: that is for a full parse to say. */
+function isEscapedKey(bytes: Buffer, start: number, end: number, key: Buffer): boolean {
+  const first = bytes[start + 1];
+  if (first !== BACKSLASH && first !== key[1]) return false;
+  for (let at = start + 1; at < end; at += 1) {
+    if (bytes[at] === BACKSLASH) return true;
+  }
+  return false;
 }
 
 function afterColon(bytes: Buffer, keyEnd: number): number {

@@ -57,6 +57,16 @@ describe("stripResponse (wire format: hiding the capture)", () => {
       '{"choices":[{"index":0}],"usage":{"prompt_tokens":1}}',
       '{"choices":[{"index":0}],"usage":{"prompt_tokens":1}}',
     ],
+    [
+      "usage beside choices that are no list",
+      '{"choices":"x","usage":{"prompt_tokens":1}}',
+      '{"choices":"x","usage":{"prompt_tokens":1}}',
+    ],
+    [
+      "usage beside an error",
+      '{"choices":[],"error":{"message":"m"},"usage":{"prompt_tokens":1}}',
+      '{"choices":[],"error":{"message":"m"},"usage":{"prompt_tokens":1}}',
+    ],
     ["an error object", '{"error":{"message":"m"}}', '{"error":{"message":"m"}}'],
     ["what is no object", "[1,", "[1,"],
   ])("%s", (_name, text, expected) => {

@@ -59,11 +59,12 @@ export function stripCuts(
   const close = walkObject(bytes, from, (key, keyStart, start) => {
     let end: number | undefined;
     if (key === "choices") {
-      choiceCount = 0;
+      let count = 0;
       const arrayEnd = walkArray(bytes, start, (element) => {
-        choiceCount = (choiceCount ?? 0) + 1;
+        count += 1;
         return cutChoice(bytes, element, asked, cuts, choices);
       });
+      choiceCount = arrayEnd === undefined ? undefined : count;
       end = arrayEnd === undefined ? undefined : arrayEnd + 1;
     }
     end ??= skipValue(bytes, start);
@@ -75,7 +76,8 @@ export function stripCuts(
   if (choices.length === choiceCount) onScan?.({ members, choices, close });
   const hidesUsage = isChunk && !asked.usage && usage !== undefined;
   const isNullUsage = usage !== undefined && isNullAt(bytes, usage);
-  if (hidesUsage && choiceCount === 0 && !isNullUsage) return droppedChunk;
+  if (hidesUsage && choiceCount === 0 && !isNullUsage && !hasError(bytes, members))
+    return droppedChunk;
   removeMembers(
     members,
     ({ key }) =>
@@ -84,6 +86,11 @@ export function stripCuts(
     cuts,
   );
   return cuts;
+}
+
+/** An error is for the harness, whatever comes with it. */
+function hasError(bytes: Buffer, members: readonly MemberRange[]): boolean {
+  return members.some(({ key, value }) => key === "error" && !isNullAt(bytes, value));
 }
 
 const QUOTE = 0x22;
