@@ -304,3 +304,51 @@ describe("capture of other answers", () => {
     },
   );
 });
+
+describe("numbers of an engine that no record can carry", () => {
+  const answer = (choice: object, tokens: object = {}) => ({
+    prompt_token_ids: [1],
+    choices: [
+      { index: 0, finish_reason: "stop", token_ids: [5], logprobs: logprobs(-1), ...choice },
+    ],
+    usage: { prompt_tokens: 1, completion_tokens: 1, ...tokens },
+  });
+
+  const beyond = [-1, 1.5, 2 ** 32, 1e20, 1e300];
+  it.each(beyond)("an index of %d: nobody knows whose tokens these are", (index) => {
+    for (const result of [captureWhole(answer({ index })), captureStream([answer({ index })])]) {
+      expect(result.choices).toHaveLength(1);
+      expect(result.choices[0]).toMatchObject({
+        choiceIndex: 0,
+        incompleteReason: "event-unreadable",
+      });
+    }
+  });
+
+  it.each(beyond)("a usage of %d is none", (count) => {
+    for (const name of ["prompt_tokens", "completion_tokens"]) {
+      const result = captureWhole(answer({}, { [name]: count }));
+      expect(result.usage).toBeNull();
+      expect(result.choices[0]?.incompleteReason).toBe("usage-missing");
+    }
+    const details = { prompt_tokens_details: { cached_tokens: count } };
+    expect(captureWhole(answer({}, details)).usage?.cachedTokens).toBe(0);
+  });
+
+  it.each(beyond)("a span with %d in it is invalid", (value) => {
+    const span = { version: 1, start: 0, end: 1 };
+    for (const name of ["start", "end"]) {
+      const policy_versions = [{ ...span, [name]: value }];
+      const [choice] = captureWhole(answer({ policy_versions })).choices;
+      expect(choice?.incompleteReason).toBe("policy-versions-invalid");
+      expect(choice?.policyVersions?.[0]).toMatchObject({ [name]: Number.NaN });
+    }
+  });
+
+  it.each([-1, 0.5, 2 ** 60])("a policy version of %d is invalid", (version) => {
+    const policy_versions = [{ version, start: 0, end: 1 }];
+    const [choice] = captureWhole(answer({ policy_versions })).choices;
+    expect(choice?.incompleteReason).toBe("policy-versions-invalid");
+    expect(choice?.policyVersions?.[0]?.version).toBeNaN();
+  });
+});

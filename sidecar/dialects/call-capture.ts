@@ -10,7 +10,7 @@ import {
   skipWhitespace,
   walkObject,
 } from "./json-scan.ts";
-import { asArray, asNumber, asRecord, asText, type JsonValue, parseJson } from "./json-value.ts";
+import { asArray, asCount, asRecord, asText, type JsonValue, parseJson } from "./json-value.ts";
 import { addTokens, type ChoiceState, newChoice, readChoice } from "./read-choice.ts";
 import {
   type ChoiceBytes,
@@ -147,8 +147,10 @@ function add(state: CaptureState, value: unknown, isChunk: boolean): void {
   for (const [position, entry] of choices.entries()) {
     const choice = asRecord(entry);
     if (choice === undefined) continue;
-    const index = asNumber(choice["index"]) ?? position;
-    readChoice(choiceOf(state, index), choice, isChunk);
+    const index = asCount(choice["index"]);
+    // Whose tokens these are is then a guess, and a guess is not trained on.
+    if (index === undefined && (choice["index"] ?? null) !== null) state.hasUnreadable = true;
+    readChoice(choiceOf(state, index ?? position), choice, isChunk);
   }
 }
 
@@ -279,10 +281,10 @@ function readPlainUsage(raw: Buffer, { start }: ByteRange): CapturedUsage | unde
     const end = skipValue(raw, from);
     if (key === "prompt_tokens") {
       if (promptTokens !== undefined) isPlain = false;
-      promptTokens = readInteger(raw, from, end);
+      promptTokens = asCount(readInteger(raw, from, end));
     } else if (key === "completion_tokens") {
       if (completionTokens !== undefined) isPlain = false;
-      completionTokens = readInteger(raw, from, end);
+      completionTokens = asCount(readInteger(raw, from, end));
     } else if (key !== "total_tokens" && raw[from] === OPEN_BRACE) isPlain = false;
     return end;
   });
@@ -295,8 +297,8 @@ const OPEN_BRACE = 0x7b;
 
 function readUsage(value: unknown): CapturedUsage | undefined {
   const usage = asRecord(value);
-  const promptTokens = asNumber(usage?.["prompt_tokens"]);
-  const completionTokens = asNumber(usage?.["completion_tokens"]);
+  const promptTokens = asCount(usage?.["prompt_tokens"]);
+  const completionTokens = asCount(usage?.["completion_tokens"]);
   if (usage === undefined || promptTokens === undefined || completionTokens === undefined) {
     return undefined;
   }
@@ -305,8 +307,8 @@ function readUsage(value: unknown): CapturedUsage | undefined {
   return {
     promptTokens,
     completionTokens,
-    cachedTokens: asNumber(prompt?.["cached_tokens"]) ?? 0,
-    reasoningTokens: asNumber(completion?.["reasoning_tokens"]) ?? 0,
+    cachedTokens: asCount(prompt?.["cached_tokens"]) ?? 0,
+    reasoningTokens: asCount(completion?.["reasoning_tokens"]) ?? 0,
   };
 }
 

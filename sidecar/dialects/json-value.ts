@@ -27,6 +27,13 @@ export function asNumber(value: unknown): number | undefined {
   return typeof value === "number" && Number.isFinite(value) ? value : undefined;
 }
 
+/** A count or an index as records carry it: whole, not negative, 32 bits. */
+export function asCount(value: unknown): number | undefined {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= 0xffff_ffff
+    ? (value as number)
+    : undefined;
+}
+
 /** A text with something in it: engines send `""` and null for "nothing". */
 export function asText(value: unknown): string | undefined {
   return typeof value === "string" && value !== "" ? value : undefined;

@@ -1,6 +1,6 @@
 import type { ChoiceScan } from "./chunk-scan.ts";
 import { isNullAt, type MemberRange } from "./json-scan.ts";
-import { type JsonRecord, type JsonValue, parseJson } from "./json-value.ts";
+import { asCount, type JsonRecord, type JsonValue, parseJson } from "./json-value.ts";
 
 /** What one `choices[]` entry says, read without parsing the whole chunk or answer. */
 export interface ChoiceBytes {
@@ -41,7 +41,7 @@ export function readChoiceBytes(
     if (hasKeyFrom(members, at + 1, key)) return undefined;
     if (isNullAt(bytes, value)) continue;
     if (key === "index") {
-      index = readInteger(bytes, value.start, value.end);
+      index = asCount(readInteger(bytes, value.start, value.end));
       if (index === undefined) return undefined;
     } else if (key === "token_ids") {
       ids = readIds(bytes, value.start, value.end);

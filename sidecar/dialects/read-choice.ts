@@ -1,6 +1,7 @@
 import type { FinishReason, PolicyVersionSpan } from "../../core/call.ts";
 import {
   asArray,
+  asCount,
   asNumber,
   asRecord,
   asText,
@@ -118,15 +119,16 @@ function readSpans(value: JsonValue | undefined): readonly PolicyVersionSpan[] |
     const span = asRecord(entry);
     return {
       version: readVersion(span?.["version"]) ?? Number.NaN,
-      start: asNumber(span?.["start"]) ?? Number.NaN,
-      end: asNumber(span?.["end"]) ?? Number.NaN,
+      start: asCount(span?.["start"]) ?? Number.NaN,
+      end: asCount(span?.["end"]) ?? Number.NaN,
     };
   });
 }
 
 /** Engines carry the version that a trainer named as a string; "default" is no version. */
 function readVersion(value: unknown): number | undefined {
-  if (typeof value === "number") return Number.isInteger(value) ? value : undefined;
+  if (typeof value === "number")
+    return Number.isSafeInteger(value) && value >= 0 ? value : undefined;
   return typeof value === "string" && /^\d{1,15}$/.test(value) ? Number(value) : undefined;
 }
 

@@ -164,6 +164,11 @@ describe("recordBytes", () => {
     expect(written.equals(recordBytes(1, value))).toBe(true);
   });
 
+  it.each([-1, 2 ** 60, Number.POSITIVE_INFINITY])("refuses %d rather than write it", (version) => {
+    const value = { ...create(CallRecordSchema), policyVersion: version };
+    expect(() => recordBytes(1, value)).toThrow(RangeError);
+  });
+
   it("writes every field of the messages that a call is made of", () => {
     // A field that is added to the proto must be added here: else it would be lost silently.
     const fields = CallRecordSchema.fields.map((field) => field.number);

@@ -283,7 +283,10 @@ class WireWriter {
     this.#writeVarint((field << 3) | wireType);
   }
 
+  /** Bytes that nobody can read would stop every record behind them: rather none than those. */
   #writeVarint(value: number): void {
+    if (value < 0 || value > Number.MAX_SAFE_INTEGER)
+      throw new RangeError(`${value} cannot be in a record`);
     let rest = value;
     while (rest >= 0x80) {
       this.#bytes[this.#at] = (rest % 0x80) | 0x80;
