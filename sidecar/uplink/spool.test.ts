@@ -1,8 +1,10 @@
 import {
   appendFileSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -195,6 +197,35 @@ describe("when full", () => {
     expect(spool.append((seq) => payload(seq))).toEqual({ kept: false, reason: "disk-full" });
     add(spool, 2);
     expect(await readAll(spool)).toEqual(upTo(5));
+  });
+
+  it("outlives a device sync that finds no directory or no descriptor", async () => {
+    const log = pino({ level: "silent" });
+    const logged = new Promise<string>((resolve) => {
+      log.error = (_facts: unknown, message?: string) => resolve(message ?? "");
+    });
+    const spool = open({ log, syncDelayMs: 1 });
+    add(spool, 1);
+    rmSync(directory, { recursive: true });
+    expect(await logged).toBe("the spool could not be synced to its device");
+    add(spool, 1);
+  });
+
+  it("keeps counting a segment that cannot be deleted, and tries again", () => {
+    const spool = open({ segmentBytes: 200 });
+    add(spool, 50);
+    const [first = ""] = segmentNames();
+    const path = join(directory, first);
+    renameSync(path, `${path}.kept`);
+    mkdirSync(path);
+    const before = spool.bytes;
+    spool.acknowledge(25);
+    expect([spool.ackedSeq, spool.bytes]).toEqual([25, before]);
+    rmSync(path, { recursive: true });
+    renameSync(`${path}.kept`, path);
+    spool.acknowledge(50);
+    expect(spool.bytes).toBe(bytesOnDisk());
+    expect(segmentNames().length).toBeLessThanOrEqual(1);
   });
 });
 

@@ -244,8 +244,15 @@ export class Spool {
     this.#syncTimer = undefined;
     if (this.#fd !== undefined) fdatasync(this.#fd, (error) => this.#afterSync(error));
     if (!this.#directoryDirty) return;
+    let fd: number;
+    try {
+      fd = openSync(this.#options.directory, "r");
+    } catch (error) {
+      // No descriptor left, say. The next record tries again; what is written stays written.
+      this.#afterSync(error as NodeJS.ErrnoException);
+      return;
+    }
     this.#directoryDirty = false;
-    const fd = openSync(this.#options.directory, "r");
     fsync(fd, (error) => {
       closeSync(fd);
       this.#afterSync(error);
@@ -270,8 +277,15 @@ export class Spool {
           ? isAllAcked && this.#fd === undefined
           : following.firstSeq - 1 <= this.#acked.seq;
       if (!isDone) break;
-      const segment = this.#segments.shift() as Segment;
-      rmSync(segment.path, { force: true });
+      const [segment] = this.#segments as [Segment];
+      try {
+        rmSync(segment.path, { force: true });
+      } catch (error) {
+        // It goes on counting, and is tried again with the next acknowledgement.
+        this.#options.log.error({ err: error, path: segment.path }, "a spool segment stays");
+        break;
+      }
+      this.#segments.shift();
       this.#bytes -= segment.bytes;
     }
   }
