@@ -1,6 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import type { Duplex } from "node:stream";
 import { OutriggerError } from "../core/outrigger-error.ts";
 import { Roster } from "../core/roster.ts";
 import type { DialectName } from "./capture/finished-call.ts";
@@ -13,6 +12,7 @@ import {
   decodeRequestBody,
 } from "./http/decode-request-body.ts";
 import { type BodyRead, readBody } from "./http/read-body.ts";
+import { maxHeaderBytes, refuseUnreadable } from "./http/refuse-unreadable.ts";
 import { type Route, routeRequest } from "./http/route-request.ts";
 import type { Identity, IdentityDecision } from "./identity/identity.ts";
 import { type IdentitySources, resolveIdentity } from "./identity/identity-resolver.ts";
@@ -66,14 +66,19 @@ export class SidecarServer {
     this.#options = options;
     this.#server = createServer(
       // A held call may wait for minutes; the limits on silence are the gate's and the engine's.
-      { requestTimeout: 0, keepAliveTimeout: 75_000, noDelay: true },
+      {
+        requestTimeout: 0,
+        keepAliveTimeout: 75_000,
+        noDelay: true,
+        maxHeaderSize: maxHeaderBytes,
+      },
       (request, response) => {
         const route = routeRequest(request.method ?? "GET", request.url ?? "/");
         if (route.kind === "control") void options.control(route.path, request, response);
         else this.#dispatch(route, request, response);
       },
     );
-    this.#server.on("clientError", (_error, socket: Duplex) => socket.destroy());
+    this.#server.on("clientError", refuseUnreadable);
   }
 
   get openCalls(): number {

@@ -8,12 +8,15 @@ export type BodyRead =
 
 const noBytes = Buffer.alloc(0);
 
-/** The whole request body, up to `maxBytes`; the rest of a larger one is not read. */
+/**
+ * The whole request body, up to `maxBytes`. Of a larger one as much again is read and thrown away:
+ * most clients hear a refusal only when they have sent everything.
+ */
 export function readBody(request: IncomingMessage, maxBytes: number): Promise<BodyRead> {
-  if (Number(request.headers["content-length"]) > maxBytes)
+  if (Number(request.headers["content-length"]) > 2 * maxBytes)
     return Promise.resolve({ kind: "too-large" });
   return new Promise((resolve) => {
-    const chunks: Buffer[] = [];
+    let chunks: Buffer[] = [];
     let bytes = 0;
     // Listeners stay: a request is read once, and an `error` after that must not be uncaught.
     request.on("data", (chunk: Buffer) => {
@@ -22,10 +25,16 @@ export function readBody(request: IncomingMessage, maxBytes: number): Promise<Bo
         chunks.push(chunk);
         return;
       }
+      chunks = [];
+      if (bytes <= 2 * maxBytes) return;
       request.pause();
       resolve({ kind: "too-large" });
     });
     request.on("end", () => {
+      if (bytes > maxBytes) {
+        resolve({ kind: "too-large" });
+        return;
+      }
       const [first = noBytes] = chunks;
       resolve({ kind: "read", body: chunks.length <= 1 ? first : Buffer.concat(chunks, bytes) });
     });

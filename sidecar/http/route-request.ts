@@ -60,13 +60,15 @@ const proxyPath =
   /^\/proxy\/rollout\/([^/]+)\/attempt\/([^/]+)\/mode\/(train|val)\/openai(\/v1\/(?:chat\/)?completions)$/;
 
 /** Which of the sidecar's few routes a request line means; total over arbitrary input. */
-export function routeRequest(method: string, url: string): Route {
+export function routeRequest(method: string, target: string): Route {
+  const url = withoutOrigin(target);
   const questionMark = url.indexOf("?");
   const fullPath = questionMark === -1 ? url : url.slice(0, questionMark);
   const query = questionMark === -1 ? "" : url.slice(questionMark);
   if (fullPath.startsWith("/r/")) {
     const end = fullPath.indexOf("/", 3);
     const token = decode(end === -1 ? fullPath.slice(3) : fullPath.slice(3, end));
+    if (token === "") return refused(404, "chat", "the path names no rollout between /r/ and /");
     const rest = end === -1 ? "/" : fullPath.slice(end);
     return routePath(method, rest, query, { kind: "token", token });
   }
@@ -82,7 +84,7 @@ function routePath(method: string, path: string, query: string, identity: PathId
   }
   if (path === "/v1/messages/count_tokens" && method === "POST")
     return { kind: "count-tokens", dialect: "messages", path, query, identity };
-  if ((path === "/v1/models" || path.startsWith("/v1/models/")) && method === "GET")
+  if ((path === "/v1/models" || isModelPath(path)) && method === "GET")
     return { kind: "passthrough", dialect: "chat", path, query, identity };
   if (
     (path === "/" || path === "/v1" || path === "/v1/") &&
@@ -96,6 +98,22 @@ function routePath(method: string, path: string, query: string, identity: PathId
     dialectOfUnknown(path),
     `${method} ${path} is not served by the sidecar; it serves the model routes under /v1 only`,
   );
+}
+
+const dotSegment = /(?:[/\\]|%2f|%5c)(?:\.|%2e){1,2}(?=[/\\]|%2f|%5c|$)/i;
+
+/** Names of models have slashes in them, but a name must not lead to another route of the engine. */
+function isModelPath(path: string): boolean {
+  return path.startsWith("/v1/models/") && !dotSegment.test(path);
+}
+
+/** A client that takes the sidecar for its proxy sends the whole URL (RFC 9112 section 3.2.2). */
+function withoutOrigin(target: string): string {
+  if (target.startsWith("/")) return target;
+  const origin = /^https?:\/\/[^/?]*/i.exec(target)?.[0];
+  if (origin === undefined) return target;
+  const rest = target.slice(origin.length);
+  return rest.startsWith("/") ? rest : `/${rest}`;
 }
 
 function routeProxyPath(method: string, path: string, query: string): Route {

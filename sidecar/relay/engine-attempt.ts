@@ -90,7 +90,7 @@ export class EngineAttempt implements ExchangeListener {
 
   start(): void {
     const { engine, plan, path, headers } = this.#setup;
-    this.#setup.fan.onDrain = () => this.#exchange.resume();
+    this.#setup.fan.onDrain = () => (this.#decompressor ?? this.#exchange).resume();
     this.#exchange.start(engine.pool, { method: "POST", path, headers, body: plan.upstreamBody });
   }
 
@@ -135,7 +135,13 @@ export class EngineAttempt implements ExchangeListener {
     const encoding = rawHeader(rawHeaders, "content-encoding");
     if (encoding !== undefined) this.#openDecompressor(encoding);
     const isEventStream = /^text\/event-stream/i.test(rawHeader(rawHeaders, "content-type") ?? "");
-    if (status < 300 && isEventStream && this.#setup.plan.upstreamStreams) this.#beginStream();
+    if (status < 300 && isEventStream && this.#mayStream()) this.#beginStream();
+  }
+
+  /** Engines read `"stream": 1` as true too: their own dialects' streams are relayed as such. */
+  #mayStream(): boolean {
+    const { upstreamStreams, wantsStream, dialect } = this.#setup.plan;
+    return upstreamStreams || (!wantsStream && (dialect === "chat" || dialect === "completions"));
   }
 
   onBytes(chunk: Buffer): void {
@@ -216,7 +222,8 @@ export class EngineAttempt implements ExchangeListener {
       this.onFailure({ kind: "reset", message: (error as Error).message });
       return;
     }
-    if (!this.#writeBlocks(blocks)) this.#exchange.pause();
+    // A decompressor that is paused fills up and then pauses the exchange itself.
+    if (!this.#writeBlocks(blocks)) (this.#decompressor ?? this.#exchange).pause();
     for (const block of blocks) {
       this.capture.addBlock(block);
     }

@@ -17,14 +17,20 @@ export class HarnessReply {
 
   constructor(response: ServerResponse) {
     this.#response = response;
-    // Node takes the socket off the response before `finish` is heard.
-    const { socket } = response;
-    response.on("finish", () => {
-      this.#isDelivered = this.#isComplete && socket?.destroyed === false;
-    });
-    response.on("close", () => {
+    // Node takes the socket off the response before `finish` is heard. The response to a pipelined
+    // request has none while it waits for its turn, and does not hear then that the harness went.
+    const { socket } = response.req;
+    const noteClosed = (): void => {
+      if (this.#isClosed) return;
       this.#isClosed = true;
+      if (isQueued) socket.off("close", noteClosed);
       this.onClosed?.();
+    };
+    const isQueued = response.socket === null;
+    if (isQueued) socket.on("close", noteClosed);
+    response.on("close", noteClosed);
+    response.on("finish", () => {
+      this.#isDelivered = this.#isComplete && !socket.destroyed;
     });
     // A write that fails is a harness that went away: `close` says so.
     response.on("error", ignore);

@@ -63,7 +63,7 @@ export async function startScriptedEngine(script: EngineScript): Promise<Scripte
   let accepted = 0;
   const requests: EngineRequest[] = [];
   const sockets = new Set<Socket>();
-  const server = createServer((incoming, response) => {
+  const server = createServer({ maxHeaderSize: 256 * 1024 }, (incoming, response) => {
     const chunks: Buffer[] = [];
     incoming.on("data", (chunk: Buffer) => chunks.push(chunk));
     incoming.on("error", () => {});

@@ -1,13 +1,17 @@
 import { once } from "node:events";
 import { createServer as createHttpServer } from "node:http";
-import { type AddressInfo, createServer, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import * as zlib from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openLog } from "../../runtime/log.ts";
 import type { RecordSink } from "../../sidecar/capture/record-sink.ts";
 import { sidecarConfigSchema } from "../../sidecar/sidecar-config.ts";
 import { Sidecar } from "../../sidecar/start-sidecar.ts";
-import { type ScriptedEngine, startScriptedEngine } from "../conformance/scripted-engine.ts";
+import {
+  type ScriptedEngine,
+  type Step,
+  startScriptedEngine,
+} from "../conformance/scripted-engine.ts";
 import { vllmScript } from "../conformance/vllm-script.ts";
 import { createMemorySink, startTestSidecar, until } from "./sidecar-support.ts";
 
@@ -265,5 +269,161 @@ describe("what has to wait", () => {
     await expect(asked).rejects.toThrow();
     await until(() => proxied.sidecar.gateStatus().inFlight === 0);
     expect(proxied.calls).toEqual([]);
+  });
+});
+
+/** What comes back for these bytes on a connection of their own, until `enough` or its end. */
+async function exchange(
+  url: string,
+  bytes: string | Buffer,
+  enough: (text: string) => boolean = () => false,
+): Promise<string> {
+  const socket = connect(Number(new URL(url).port), "127.0.0.1");
+  let text = "";
+  socket.on("error", () => undefined);
+  socket.on("data", (data: Buffer) => {
+    text += data.toString("latin1");
+    if (enough(text)) socket.destroy();
+  });
+  socket.write(bytes);
+  await once(socket, "close");
+  return text;
+}
+
+function requestBytes(body = chat, target = "/v1/chat/completions", head = ""): string {
+  const length = Buffer.byteLength(body);
+  return `POST ${target} HTTP/1.1\r\nhost: x\r\ncontent-length: ${length}\r\n${head}\r\n${body}`;
+}
+
+const answerCount = (text: string): number => text.split("HTTP/1.1 200 OK").length - 1;
+
+describe("requests one after the other on a connection, without waiting", () => {
+  it("are answered in order, and delivered", async () => {
+    const proxied = await startTestSidecar([engine.url]);
+    open.push(proxied);
+    const text = await exchange(
+      proxied.url,
+      requestBytes() + requestBytes(chat.replace("hi", "ho")),
+      (soFar) => answerCount(soFar) === 2 && soFar.endsWith("}"),
+    );
+    expect(answerCount(text)).toBe(2);
+    const calls = await proxied.recorded(2);
+    expect(calls.map((call) => call.delivered)).toEqual([true, true]);
+  });
+
+  it("end with their connection, also those whose turn has not come", async () => {
+    const proxied = await startTestSidecar([engine.url]);
+    open.push(proxied);
+    engine.setScript(vllmScript({ beforeAnswer: new Promise(() => undefined) }));
+    const before = engine.requests.length;
+    const socket = connect(Number(new URL(proxied.url).port), "127.0.0.1");
+    socket.write(requestBytes() + requestBytes(chat.replace("hi", "ho")));
+    await until(() => engine.requests.length === before + 2);
+    socket.destroy();
+    const calls = await proxied.recorded(2);
+    expect(calls.map((call) => [call.delivered, call.errorReason])).toEqual([
+      [false, "harness-aborted"],
+      [false, "harness-aborted"],
+    ]);
+    await Promise.all(engine.requests.slice(before).map((request) => request.aborted));
+  });
+});
+
+describe("a request that is no HTTP, or too much of it", () => {
+  it.each([
+    ["another protocol", "\x16\x03\x01\x02\x00\r\n\r\n", 400],
+    [
+      "two lengths",
+      "POST /v1/completions HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+      400,
+    ],
+    ["headers of 100 KB", requestBytes(chat, undefined, `x-a: ${"a".repeat(100_000)}\r\n`), 431],
+  ])("%s: is told so", async (_name, bytes, status) => {
+    const proxied = await startTestSidecar([engine.url]);
+    open.push(proxied);
+    const [head = "", body = ""] = (await exchange(proxied.url, bytes)).split("\r\n\r\n");
+    expect(head).toContain(`HTTP/1.1 ${status} `);
+    expect(JSON.parse(body)).toMatchObject({ error: { code: "unreadable-request" } });
+  });
+
+  it("headers of 20 KB, and a whole URL as to a proxy, are served", async () => {
+    const proxied = await startTestSidecar([engine.url]);
+    open.push(proxied);
+    const target = "http://model.local/v1/chat/completions";
+    const bytes = requestBytes(chat, target, `x-a: ${"a".repeat(20_000)}\r\nconnection: close\r\n`);
+    expect(answerCount(await exchange(proxied.url, bytes))).toBe(1);
+    expect(engine.requests.at(-1)?.headers["x-a"]).toHaveLength(20_000);
+  });
+
+  it("a body without a length that is too large: a client that sends it whole hears why", async () => {
+    const limits = { maxRequestBytes: 200_000 };
+    const proxied = await startTestSidecar([engine.url], { limits });
+    open.push(proxied);
+    const chunk = `${(50_000).toString(16)}\r\n${" ".repeat(50_000)}\r\n`;
+    const head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    const text = await exchange(proxied.url, `${head}${chunk.repeat(7)}0\r\n\r\n`);
+    expect(text).toContain("HTTP/1.1 413 ");
+    expect(text).toContain("limits.maxRequestBytes");
+  });
+});
+
+describe("an engine", () => {
+  it('that reads "stream": 1 as true is relayed as a stream', async () => {
+    const proxied = await startTestSidecar([engine.url]);
+    open.push(proxied);
+    let release: () => void = () => undefined;
+    const gate = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const event = 'data: {"choices":[{"index":0,"delta":{},"token_ids":[5]}]}\n\n';
+    engine.setScript(() => [
+      { head: 200, headers: { "content-type": "text/event-stream" } },
+      { write: event },
+      { until: gate },
+      { write: "data: [DONE]\n\n" },
+      { end: true },
+    ]);
+    const answer = await post(proxied.url, chat.replace("{", '{"stream":1,'));
+    const reader = (answer.body as ReadableStream<Uint8Array>).getReader();
+    const first = Buffer.from((await reader.read()).value ?? []).toString();
+    expect(first).toBe(event.replace(',"token_ids":[5]', ""));
+    release();
+    expect(Buffer.from((await reader.read()).value ?? []).toString()).toBe("data: [DONE]\n\n");
+  });
+
+  it("that compresses a long stream waits for a slow reader all the same", async () => {
+    const proxied = await startTestSidecar([engine.url]);
+    open.push(proxied);
+    const event = `data: {"choices":[{"index":0,"delta":{"content":"${"x".repeat(1_000)}"}}]}\n\n`;
+    const bytes = zlib.gzipSync(`${event.repeat(16_000)}data: [DONE]\n\n`);
+    const writes: Step[] = [];
+    for (let at = 0; at < bytes.length; at += 500)
+      writes.push({ write: bytes.subarray(at, at + 500) });
+    engine.setScript(() => [
+      { head: 200, headers: { "content-type": "text/event-stream", "content-encoding": "gzip" } },
+      ...writes,
+      { end: true },
+    ]);
+    const socket = connect(Number(new URL(proxied.url).port), "127.0.0.1");
+    open.push({ close: async () => void socket.destroy() });
+    socket.pause();
+    socket.write(requestBytes(chat.replace("{", '{"stream":true,')));
+    const buffered = async () =>
+      Number(
+        /buffered_bytes (\d+)/.exec(await (await fetch(`${proxied.url}/metrics`)).text())?.[1],
+      );
+    // Each look is an exchange with the sidecar: it has had the time to take what it would take.
+    let largest = 0;
+    for (let look = 0; look < 200; look += 1) largest = Math.max(largest, await buffered());
+    expect(largest).toBeGreaterThan(0);
+    expect(largest).toBeLessThan(300_000);
+    let received = 0;
+    socket.on("data", (data: Buffer) => {
+      received += data.length;
+    });
+    socket.resume();
+    const [call] = await proxied.recorded(1);
+    expect(call?.delivered).toBe(true);
+    expect(received).toBeGreaterThan(16_000_000);
   });
 });
