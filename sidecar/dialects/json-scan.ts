@@ -41,23 +41,45 @@ export type MemberVisitor = (key: string, keyStart: number, valueStart: number) 
  * value goes on from there.
  */
 export function walkObject(bytes: Buffer, from: number, visit: MemberVisitor): number | undefined {
-  let position = skipWhitespace(bytes, from);
-  if (bytes[position] !== OPEN_BRACE) return undefined;
-  position = skipWhitespace(bytes, position + 1);
-  if (bytes[position] === CLOSE_BRACE) return position;
-  for (;;) {
-    if (bytes[position] !== QUOTE) return undefined;
-    const keyEnd = skipString(bytes, position);
-    const colon = skipWhitespace(bytes, keyEnd);
-    if (bytes[colon] !== COLON) return undefined;
-    const start = skipWhitespace(bytes, colon + 1);
-    const end = visit(readKey(bytes, position, keyEnd), position, start);
+  let at = firstMember(bytes, from);
+  while (at > 0) {
+    const keyEnd = skipString(bytes, at);
+    const start = valueAfterKey(bytes, keyEnd);
+    if (start === 0) return undefined;
+    const end = visit(readKey(bytes, at, keyEnd), at, start);
     if (end <= start) return undefined;
-    position = skipWhitespace(bytes, end);
-    if (bytes[position] === CLOSE_BRACE) return position;
-    if (bytes[position] !== COMMA) return undefined;
-    position = skipWhitespace(bytes, position + 1);
+    at = nextMember(bytes, end);
   }
+  return at === 0 ? undefined : -at;
+}
+
+/**
+ * Where the first key of the object at `from` stands (whitespace before it allowed); for an empty
+ * object its closing brace, negated; 0 where neither is. For loops that cannot afford a visitor:
+ * `skipString` gives the end of a key, `valueAfterKey` its value, `nextMember` the next key.
+ */
+export function firstMember(bytes: Buffer, from: number): number {
+  const open = skipWhitespace(bytes, from);
+  if (bytes[open] !== OPEN_BRACE) return 0;
+  const at = skipWhitespace(bytes, open + 1);
+  const byte = bytes[at];
+  return byte === QUOTE ? at : byte === CLOSE_BRACE ? -at : 0;
+}
+
+/** The same after the value that ends at `valueEnd`. */
+export function nextMember(bytes: Buffer, valueEnd: number): number {
+  const at = skipWhitespace(bytes, valueEnd);
+  const byte = bytes[at];
+  if (byte === CLOSE_BRACE) return -at;
+  if (byte !== COMMA) return 0;
+  const key = skipWhitespace(bytes, at + 1);
+  return bytes[key] === QUOTE ? key : 0;
+}
+
+/** 0 where no colon follows the key. */
+export function valueAfterKey(bytes: Buffer, keyEnd: number): number {
+  const colon = skipWhitespace(bytes, keyEnd);
+  return bytes[colon] === COLON ? skipWhitespace(bytes, colon + 1) : 0;
 }
 
 /** The same for the elements of an array; returns the position of its closing bracket. */
@@ -118,7 +140,9 @@ export function isTrueAt(bytes: Buffer, range: ByteRange): boolean {
 export function skipWhitespace(bytes: Buffer, from: number): number {
   let position = from;
   for (;;) {
-    const byte = bytes[position];
+    const byte = bytes[position] as number;
+    // Nearly every time.
+    if (byte > 0x20) return position;
     if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return position;
     position += 1;
   }
@@ -129,9 +153,10 @@ const shortRun = 48;
 
 /** End of the string whose opening quote is at `from`; the end of the bytes when it has none. */
 export function skipString(bytes: Buffer, from: number): number {
+  const { length } = bytes;
   let position = from + 1;
-  while (position < bytes.length) {
-    const limit = Math.min(bytes.length, position + shortRun);
+  while (position < length) {
+    const limit = Math.min(length, position + shortRun);
     while (position < limit) {
       const byte = bytes[position];
       if (byte === QUOTE) return position + 1;
@@ -161,19 +186,28 @@ export function skipValue(bytes: Buffer, from: number): number {
   return position;
 }
 
+/** 1 for what `skipNested` must look at. */
+const nesting = new Uint8Array(256);
+for (const byte of [QUOTE, OPEN_BRACE, OPEN_BRACKET, CLOSE_BRACE, CLOSE_BRACKET]) nesting[byte] = 1;
+
 /** Brackets are counted, not matched: no recursion, so depth costs nothing. */
 function skipNested(bytes: Buffer, from: number): number {
+  const { length } = bytes;
   let depth = 0;
   let position = from;
-  while (position < bytes.length) {
+  while (position < length) {
     const byte = bytes[position] as number;
+    if (nesting[byte] === 0) {
+      position += 1;
+      continue;
+    }
     if (byte === QUOTE) {
       position = skipString(bytes, position);
       continue;
     }
     position += 1;
     if (byte === OPEN_BRACE || byte === OPEN_BRACKET) depth += 1;
-    else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
+    else {
       depth -= 1;
       if (depth === 0) return position;
     }
@@ -220,7 +254,8 @@ function keyCode(length: number, first: number, last: number): number {
   return (length << 16) | (first << 8) | last;
 }
 
-function readKey(bytes: Buffer, start: number, end: number): string {
+/** The key between its quotes, `bytes[start, end)`. */
+export function readKey(bytes: Buffer, start: number, end: number): string {
   const length = end - start - 2;
   const code = keyCode(length, bytes[start + 1] ?? 0, bytes[end - 2] ?? 0);
   const known = knownKeys.get(code);

@@ -3,11 +3,15 @@ import type { ChoiceScan, ChunkScan } from "./chunk-scan.ts";
 import type { ClientAsked } from "./dialect.ts";
 import {
   type ByteRange,
+  firstMember,
   isNullAt,
   type MemberRange,
+  nextMember,
+  readKey,
+  skipString,
   skipValue,
+  valueAfterKey,
   walkArray,
-  walkObject,
 } from "./json-scan.ts";
 import { readLogprobs } from "./read-logprobs.ts";
 
@@ -56,7 +60,12 @@ export function stripCuts(
   const choices: ChoiceScan[] = [];
   let choiceCount: number | undefined;
   let usage: ByteRange | undefined;
-  const close = walkObject(bytes, from, (key, keyStart, start) => {
+  let at = firstMember(bytes, from);
+  while (at > 0) {
+    const keyEnd = skipString(bytes, at);
+    const start = valueAfterKey(bytes, keyEnd);
+    if (start === 0) return [];
+    const key = readKey(bytes, at, keyEnd);
     let end: number | undefined;
     if (key === "choices") {
       let count = 0;
@@ -68,11 +77,13 @@ export function stripCuts(
       end = arrayEnd === undefined ? undefined : arrayEnd + 1;
     }
     end ??= skipValue(bytes, start);
+    if (end <= start) return [];
     if (key === "usage") usage = { start, end };
-    members.push({ key, start: keyStart, value: { start, end } });
-    return end;
-  });
-  if (close === undefined) return [];
+    members.push({ key, start: at, value: { start, end } });
+    at = nextMember(bytes, end);
+  }
+  if (at === 0) return [];
+  const close = -at;
   if (choices.length === choiceCount) onScan?.({ members, choices, close });
   const hidesUsage = isChunk && !asked.usage && usage !== undefined;
   const isNullUsage = usage !== undefined && isNullAt(bytes, usage);
@@ -106,7 +117,12 @@ function cutChoice(
   const members: MemberRange[] = [];
   let logprobs: number[] | undefined;
   let isFinished = false;
-  const close = walkObject(bytes, from, (key, keyStart, start) => {
+  let at = firstMember(bytes, from);
+  while (at > 0) {
+    const keyEnd = skipString(bytes, at);
+    const start = valueAfterKey(bytes, keyEnd);
+    if (start === 0) break;
+    const key = readKey(bytes, at, keyEnd);
     let end = -1;
     if (key === "logprobs") {
       const values: number[] = [];
@@ -114,18 +130,19 @@ function cutChoice(
       logprobs = end === -1 ? undefined : values;
     }
     if (end === -1) end = skipValue(bytes, start);
+    if (end <= start) break;
     const value = { start, end };
-    members.push({ key, start: keyStart, value });
+    members.push({ key, start: at, value });
     if (key === "logprobs" && !asked.logprobs && !isNullAt(bytes, value)) {
       cuts.push({ start, end, text: "null" });
     }
     if (key === "finish_reason") isFinished = bytes[start] === QUOTE && end - start > 2;
-    return end;
-  });
-  if (close === undefined) return skipValue(bytes, from);
+    at = nextMember(bytes, end);
+  }
+  if (at >= 0) return skipValue(bytes, from);
   choices.push({ members, logprobs, isFinished });
   if (!asked.tokenIds) removeMembers(members, ({ key }) => captureMembers.has(key), cuts);
-  return close + 1;
+  return 1 - at;
 }
 
 /** Most objects have nothing to remove. */
