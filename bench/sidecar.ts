@@ -197,8 +197,14 @@ async function startSidecar(engine: Child, spool: string): Promise<ImageProcess>
   const sidecar = await startImage(
     bundleImage(folder),
     [
-      ...["--engine", `http://127.0.0.1:${engine.port}/v1`, "--rollout-id", "bench"],
-      ...["--controller", "127.0.0.1:9", "--spool-dir", join(folder, spool)],
+      "--engine",
+      `http://127.0.0.1:${engine.port}/v1`,
+      "--rollout-id",
+      "bench",
+      "--controller",
+      "127.0.0.1:9",
+      "--spool-dir",
+      join(folder, spool),
     ],
     profileFolder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profileFolder],
   );
