@@ -1,5 +1,8 @@
 import type { ServerResponse } from "node:http";
 
+/** Longer answers are not copied once more. */
+const maxOneWrite = 16 * 1024;
+
 /**
  * The response to one harness. `delivered` is true only when the last byte was flushed to a socket
  * that was still there. `onClosed` is called once, whichever way it ends.
@@ -93,7 +96,9 @@ export class HarnessReply {
     if (this.#isClosed) return;
     this.#isComplete = true;
     if (bytes === undefined) this.#response.end();
-    else this.#response.end(bytes);
+    else if (bytes.length > maxOneWrite) this.#response.end(bytes);
+    // Latin-1 is every byte as it is; Node sends a head and a text in one write, and no bytes so.
+    else this.#response.end(bytes.toString("latin1"), "latin1");
   }
 
   /** A broken stream never gets a clean end: the socket is destroyed once `bytes` are flushed. */
