@@ -299,7 +299,7 @@ export class CallRelay implements RetriableCall, Rostered {
     const detail = cause?.kind === "unsent" ? `: ${cause.message}` : "";
     const message =
       this.#context.engines.engines.length === 0
-        ? "no engine is registered yet"
+        ? "the sidecar knows no engine yet: its controller or --engine names one"
         : `no engine can be reached${detail}`;
     this.#errorReason = "engine-unreachable";
     this.#fail({ status: 503, reason: "engine-unreachable", message, retryAfterSeconds: 1 });
