@@ -341,7 +341,7 @@ function refuseExposed(config: SidecarConfig): void {
     `listening on ${config.host} without a controller would open the engine to the network`,
     {
       origin: "user",
-      hint: "Listen on 127.0.0.1, name a controller, or set identity.allowRemote if that is meant.",
+      hint: "Listen on 127.0.0.1, name a controller, or set OUTRIGGER_SIDECAR_IDENTITY_ALLOW_REMOTE=true if that is meant.",
     },
   );
 }

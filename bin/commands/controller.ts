@@ -103,7 +103,7 @@ function refuseExposed({ host, allowRemote }: ControllerConfig): void {
   if (isLoopback || allowRemote) return;
   throw new OutriggerError("exposed-address", `${host} can be reached from other machines`, {
     origin: "user",
-    hint: "Set allowRemote: true if something in front of it encrypts the traffic.",
+    hint: "Set OUTRIGGER_CONTROLLER_ALLOW_REMOTE=true if something in front of it encrypts the traffic.",
   });
 }
 

@@ -39,10 +39,13 @@ export function sidecarCommand(): Command {
       "port to listen on; 0 takes any free one (default 8787)",
       parsePort,
     )
-    .option("-e, --engine <url...>", "engine base URL, up to and including /v1; repeatable")
+    .option(
+      "-e, --engine <url...>",
+      "engine base URL, up to and including /v1; repeatable; a controller's engines replace it",
+    )
     .option("--engine-model <name>", "model name to ask the engine for, whatever the harness says")
     .option("--controller <host:port>", "gRPC address of the controller")
-    .option("--capture-file <path>", "write records there as JSON lines; needs no controller")
+    .option("--capture-file <path>", "write records there as JSON lines, in place of a controller")
     .option("--capture-text", "write the text of requests and answers too, secrets redacted")
     .option("--rollout-id <id>", "the one rollout that this sidecar is for")
     .option("--spool-dir <path>", "where records wait for the controller")
@@ -52,8 +55,9 @@ export function sidecarCommand(): Command {
     .addHelpText(
       "after",
       `
-Every value can also be set in the file or as OUTRIGGER_SIDECAR_<PATH>; the controller's token is
-OUTRIGGER_SIDECAR_CONTROLLER_TOKEN.
+Every value can also be set in the file or as OUTRIGGER_SIDECAR_<PATH>, for example engines.apiKey
+as OUTRIGGER_SIDECAR_ENGINES_API_KEY; --print-config lists them. The controller's token (its file
+sidecar-token) goes into OUTRIGGER_SIDECAR_CONTROLLER_TOKEN.
 
 Example, without a controller:
   outrigger sidecar --engine http://127.0.0.1:8000/v1 --capture-file calls.jsonl

@@ -16,6 +16,10 @@ import type { ReceivedMessage, SampleStreamCall } from "./sample-stream-service.
 /** The version of the stream's protocol that this controller speaks. */
 const protocolVersion = 2;
 
+/** Said to a sidecar without a usable token; its operator reads it in the sidecar's log. */
+const tokenSource =
+  "what the controller's file sidecar-token holds, in OUTRIGGER_SIDECAR_CONTROLLER_TOKEN";
+
 /** What a session tells the ingest; one session is one stream. */
 export interface SessionHandlers {
   /** Gives the welcome; the session sends it. */
@@ -139,10 +143,16 @@ export class SidecarSession {
     const header = String(this.#call.metadata.get("authorization")[0] ?? "");
     const token = /^Bearer (\S+)$/.exec(header)?.[1];
     if (token === undefined)
-      return { code: status.UNAUTHENTICATED, details: "a capability token is required" };
+      return {
+        code: status.UNAUTHENTICATED,
+        details: `a capability token is required: ${tokenSource}`,
+      };
     const verdict = await verifier.verify(token);
     if (!verdict.ok)
-      return { code: status.UNAUTHENTICATED, details: `capability token: ${verdict.reason}` };
+      return {
+        code: status.UNAUTHENTICATED,
+        details: `capability token: ${verdict.reason}; needed is ${tokenSource}`,
+      };
     if (!verdict.capability.scopes.includes("sidecar"))
       return { code: status.PERMISSION_DENIED, details: "the token lacks the scope sidecar" };
     this.#capability = verdict.capability;

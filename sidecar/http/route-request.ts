@@ -96,7 +96,7 @@ function routePath(method: string, path: string, query: string, identity: PathId
   return refused(
     404,
     dialectOfUnknown(path),
-    `${method} ${path} is not served by the sidecar; it serves the model routes under /v1 only`,
+    `${method} ${path} is not served by the sidecar: its model routes are under /v1. A base URL ends in /v1 for OpenAI clients, and not for Anthropic's`,
   );
 }
 

@@ -56,7 +56,11 @@ export function decideIdentity(facts: IdentityFacts): IdentityDecision {
   if (path.kind === "rollout" && (facts.trustsPath || binding?.rolloutId === path.rolloutId))
     return known(path, "path", sessionId);
   if (token !== undefined && (token.where === "path" || token.verdict.reason === "expired"))
-    return refused(`token-${token.verdict.reason}`, tokenMessage(token.verdict.reason), 401);
+    return refused(
+      `token-${token.verdict.reason}`,
+      tokenMessage(token.verdict.reason, token.where),
+      401,
+    );
   if (path.kind === "rollout")
     return refused("unknown-rollout", "the path names a rollout that this key is not for", 401);
   if (binding !== undefined) return known(binding, "binding", sessionId);
@@ -67,7 +71,11 @@ export function decideIdentity(facts: IdentityFacts): IdentityDecision {
       sessionId,
     );
   if (token !== undefined)
-    return refused(`token-${token.verdict.reason}`, tokenMessage(token.verdict.reason), 401);
+    return refused(
+      `token-${token.verdict.reason}`,
+      tokenMessage(token.verdict.reason, token.where),
+      401,
+    );
   return refused(
     "unknown-identity",
     "this call belongs to no rollout: give the rollout's token as the API key, or put /r/<token> before /v1 in the base URL",
@@ -75,10 +83,10 @@ export function decideIdentity(facts: IdentityFacts): IdentityDecision {
   );
 }
 
-function tokenMessage(reason: string): string {
+function tokenMessage(reason: string, where: "path" | "header"): string {
   return reason === "expired"
     ? "the rollout's token has expired: the rollout is over, or its limit was set too short"
-    : `the token given as the API key is not one of this controller's (${reason})`;
+    : `the token given ${where === "path" ? "after /r/" : "as the API key"} is not one of this controller's (${reason})`;
 }
 
 function known(

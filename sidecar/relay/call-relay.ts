@@ -53,6 +53,7 @@ export class CallRelay implements RetriableCall, Rostered {
   /** Only a held call needs one. */
   #gone: AbortController | undefined;
   #isGone = false;
+  #isBrokenOff = false;
   readonly #joined: JoinedRequest[] = [];
   #plan: PlannedCall | undefined;
   #engine: Engine | undefined;
@@ -149,6 +150,7 @@ export class CallRelay implements RetriableCall, Rostered {
 
   /** The grace of a shutdown is over. */
   destroy(): void {
+    this.#isBrokenOff = true;
     this.#noteAllClosed();
     this.#fan.breakOff();
   }
@@ -275,7 +277,8 @@ export class CallRelay implements RetriableCall, Rostered {
   }
 
   #conclude(outcome: AttemptOutcome): void {
-    if (outcome.kind === "aborted") this.#errorReason = "harness-aborted";
+    if (outcome.kind === "aborted")
+      this.#errorReason = this.#isBrokenOff ? "shutting-down" : "harness-aborted";
     if (outcome.kind !== "broken") return;
     this.#errorReason = outcome.reason;
     if (this.#fan.isEnded) return;
@@ -296,7 +299,7 @@ export class CallRelay implements RetriableCall, Rostered {
     const detail = cause?.kind === "unsent" ? `: ${cause.message}` : "";
     const message =
       this.#context.engines.engines.length === 0
-        ? "no engine is registered yet"
+        ? "the sidecar knows no engine yet: its controller or --engine names one"
         : `no engine can be reached${detail}`;
     this.#errorReason = "engine-unreachable";
     this.#fail({ status: 503, reason: "engine-unreachable", message, retryAfterSeconds: 1 });

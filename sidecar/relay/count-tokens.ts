@@ -22,7 +22,7 @@ export async function countTokens(
   const engine = context.engines.choose(identity.rolloutId, new Set());
   const unreachable = (message: string): EncodedReply =>
     messagesDialect.encodeError({ status: 503, reason: "engine-unreachable", message });
-  if (engine === undefined) return unreachable("no engine is registered yet");
+  if (engine === undefined) return unreachable("the sidecar knows no engine yet");
   const ask = (path: string, bytes: Buffer) =>
     askEngine(
       engine,

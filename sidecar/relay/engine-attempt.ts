@@ -344,7 +344,9 @@ export class EngineAttempt implements ExchangeListener {
 
   #writeWhole(status: number, replace: Readonly<Record<string, string>>, body: Buffer): void {
     const decoded = this.#decompressor !== undefined;
-    const options = { decoded, replace, contentLength: body.length };
+    // An answer that has no body by its status has no length either (RFC 9110 section 8.6).
+    const isBodiless = (status === 204 || status === 304) && body.length === 0;
+    const options = { decoded, replace, ...(isBodiless ? {} : { contentLength: body.length }) };
     const headers = harnessResponseHeaders(this.#rawHeaders, options);
     this.#setup.fan.head(status, headers, this.#statusMessage);
     this.#setup.fan.end(body);

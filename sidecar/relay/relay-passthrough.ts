@@ -22,7 +22,8 @@ export function relayPassthrough(
     writeReply(reply, dialectsByName[route.dialect].encodeError(error));
   const engine = context.engines.choose(identity.rolloutId, new Set());
   if (engine === undefined) {
-    refuse({ status: 503, reason: "engine-unreachable", message: "no engine is registered yet" });
+    const message = "the sidecar knows no engine yet: its controller or --engine names one";
+    refuse({ status: 503, reason: "engine-unreachable", message });
     return;
   }
   const exchange = new UpstreamExchange({

@@ -391,6 +391,14 @@ describe("an engine", () => {
     expect(Buffer.from((await reader.read()).value ?? []).toString()).toBe("data: [DONE]\n\n");
   });
 
+  it("that answers 204 is not given a length that it did not say", async () => {
+    const proxied = await startTestSidecar([engine.url]);
+    open.push(proxied);
+    engine.setScript(() => [{ head: 204 }, { end: true }]);
+    const answer = await post(proxied.url);
+    expect([answer.status, answer.headers.get("content-length")]).toEqual([204, null]);
+  });
+
   it("that compresses a long stream waits for a slow reader all the same", async () => {
     const proxied = await startTestSidecar([engine.url]);
     open.push(proxied);

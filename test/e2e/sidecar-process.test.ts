@@ -188,7 +188,9 @@ describe("the sidecar without a controller", () => {
     running.child.kill("SIGTERM");
     await expect(call).rejects.toThrow();
     expect(await running.exit).toBe(0);
-    expect(records(running.captureFile)).toMatchObject([{ delivered: false }]);
+    expect(records(running.captureFile)).toMatchObject([
+      { delivered: false, errorReason: "shutting-down" },
+    ]);
   });
 
   it("a second signal ends it at once", async () => {
