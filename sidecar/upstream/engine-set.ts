@@ -1,10 +1,10 @@
 import type { Logger } from "../../runtime/log.ts";
 import { sleep } from "../../runtime/sleep.ts";
 import type { EngineProfile } from "../dialects/dialect.ts";
+import { askEngine } from "./ask-engine.ts";
 import { chooseEngine } from "./choose-engine.ts";
 import type { CanaryResult, Engine, EngineEndpoint } from "./engine.ts";
 import { type EnginePoolOptions, openEnginePool } from "./engine-pool.ts";
-import { UpstreamExchange } from "./upstream-exchange.ts";
 
 export interface EnginePolicy {
   readonly version: number;
@@ -38,6 +38,7 @@ export class EngineSet {
   #engines: Engine[] = [];
   #version = 0;
   #healthTimer: NodeJS.Timeout | undefined;
+  readonly #checking = new Set<Engine>();
 
   constructor(options: EngineSetOptions) {
     this.#options = options;
@@ -213,26 +214,21 @@ export class EngineSet {
       clearInterval(this.#healthTimer);
       this.#healthTimer = undefined;
     }
-    for (const engine of unhealthy) this.#checkHealth(engine);
+    for (const engine of unhealthy) void this.#checkHealth(engine);
   }
 
-  #checkHealth(engine: Engine): void {
-    const nothing = (): void => undefined;
-    const exchange = new UpstreamExchange({
-      onSent: nothing,
-      onHead: (status) => {
-        if (status < 500) this.reportReachable(engine);
-      },
-      onBytes: nothing,
-      onEnd: nothing,
-      onFailure: nothing,
-    });
-    const key = engine.apiKey === undefined ? [] : ["authorization", `Bearer ${engine.apiKey}`];
-    exchange.start(engine.pool, {
-      method: "GET",
-      path: `${engine.basePath}/v1/models`,
-      headers: ["accept-encoding", "identity", ...key],
-      body: null,
-    });
+  /** One question at a time: an engine that takes connections and is silent must not get more. */
+  async #checkHealth(engine: Engine): Promise<void> {
+    if (this.#checking.has(engine)) return;
+    this.#checking.add(engine);
+    const answer = await askEngine(
+      engine,
+      { method: "GET", path: `${engine.basePath}/v1/models`, body: null },
+      { signal: this.#abort.signal, timeoutMs: healthTimeoutMs },
+    );
+    this.#checking.delete(engine);
+    if (answer.kind === "answer" && answer.status < 500) this.reportReachable(engine);
   }
 }
+
+const healthTimeoutMs = 10_000;

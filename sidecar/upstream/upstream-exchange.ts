@@ -48,7 +48,8 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
   #controller: Dispatcher.DispatchController | undefined;
   #sockets: ServedSockets | undefined;
   #onReusedSocket = false;
-  #hasHead = false;
+  /** The engine has begun to answer: it has seen the request. */
+  #hasBytes = false;
   #isOver = false;
   #isAborted = false;
 
@@ -104,6 +105,11 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
     this.#listener.onSent();
   }
 
+  /** At the first byte of an answer, also of an informational one or of a head that is cut off. */
+  onResponseStarted(): void {
+    this.#hasBytes = true;
+  }
+
   onResponseStart(
     controller: Dispatcher.DispatchController,
     status: number,
@@ -111,7 +117,6 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
     statusMessage?: string,
   ): void {
     if (this.#isOver || status < 200) return;
-    this.#hasHead = true;
     const raw = (controller as { rawHeaders?: readonly (Buffer | string)[] | null }).rawHeaders;
     const list = raw == null ? flatten(headers) : decodeRawHeaders(raw);
     this.#listener.onHead(status, list, statusMessage ?? "");
@@ -156,7 +161,7 @@ export class UpstreamExchange implements Dispatcher.DispatchHandler {
     if (this.#controller === undefined) return { kind: "connect", message };
     if (error.code === "UND_ERR_HEADERS_TIMEOUT" || error.code === "UND_ERR_BODY_TIMEOUT")
       return { kind: "timeout", message };
-    if (!this.#hasHead && this.#onReusedSocket && isClosedSocket(error))
+    if (!this.#hasBytes && this.#onReusedSocket && isClosedSocket(error))
       return { kind: "stale-socket", message };
     return { kind: "reset", message };
   }

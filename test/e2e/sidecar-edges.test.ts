@@ -391,6 +391,33 @@ describe("an engine", () => {
     expect(Buffer.from((await reader.read()).value ?? []).toString()).toBe("data: [DONE]\n\n");
   });
 
+  it("that takes connections and is silent is not given ever more of them", async () => {
+    const sockets = new Set<Socket>();
+    let accepted = 0;
+    const silent = createServer((socket) => {
+      accepted += 1;
+      sockets.add(socket.resume());
+      socket.on("error", () => undefined);
+      socket.on("close", () => sockets.delete(socket));
+    });
+    silent.listen(0, "127.0.0.1");
+    await once(silent, "listening");
+    const { port } = silent.address() as AddressInfo;
+    open.push({
+      close: async () => {
+        for (const socket of sockets) socket.destroy();
+        silent.close();
+      },
+    });
+    const engines = { canaryTimeoutMs: 20, healthIntervalMs: 10 };
+    const starting = startTestSidecar([`http://127.0.0.1:${port}`], { engines });
+    starting.catch(() => undefined);
+    // One canary after another, each with a time limit; the questions about health beside them.
+    await until(() => accepted >= 20);
+    expect(sockets.size).toBeLessThan(5);
+    await (await starting).close();
+  });
+
   it("that answers 204 is not given a length that it did not say", async () => {
     const proxied = await startTestSidecar([engine.url]);
     open.push(proxied);
