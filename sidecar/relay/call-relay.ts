@@ -157,7 +157,7 @@ export class CallRelay implements RetriableCall, Rostered {
 
   async #relay(): Promise<void> {
     let excluded = none;
-    for (let count = 0; count < maxAttempts; count += 1) {
+    for (let count = 0; count < maxAttempts; ) {
       const passage = this.#passAtOnce() ?? (await this.#pass());
       if (passage === undefined) return;
       const engine = this.#context.engines.choose(this.#request.identity.rolloutId, excluded);
@@ -167,7 +167,9 @@ export class CallRelay implements RetriableCall, Rostered {
       }
       const outcome = await this.#attemptOnce(engine, passage);
       if (outcome === undefined) return;
+      // Each of these takes a pause of its own; the hold limit bounds them together.
       if (outcome.kind === "reissue") continue;
+      count += 1;
       if (outcome.kind !== "unsent") {
         this.#conclude(outcome);
         return;

@@ -161,6 +161,21 @@ describe("limits of a hold", () => {
     expect(records[0]).toMatchObject({ delivered: true });
   });
 
+  it("issues a call anew as often as it is paused, and never takes that for a lost engine", async () => {
+    engine.setScript(vllmScript({ beforeAnswer: new Promise(() => undefined) }));
+    const before = sampled();
+    const call = client().chat.completions.create(chat);
+    for (let turn = 1; turn <= 10; turn += 1) {
+      await until(() => sampled() === before + turn);
+      proxied.sidecar.applyGate({ ...pause, drainLimitMs: 1 });
+      await until(() => proxied.sidecar.gateStatus().held === 1);
+      if (turn === 10) engine.setScript(vllmScript());
+      proxied.sidecar.applyGate(resume);
+    }
+    expect((await call).choices).toHaveLength(1);
+    expect(sampled()).toBe(before + 11);
+  });
+
   it("lets what has begun to answer go on beyond the drain limit", async () => {
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => {
