@@ -48,6 +48,8 @@ export class Sidecar {
   readonly #stopped = new AbortController();
   #capture: CaptureSettings;
   #verifier: TokenVerifier | undefined;
+  /** The controller's settings are here, if only as the last run kept them. */
+  #isWelcomed = false;
   #binding: Binding | undefined;
   #sink: RecordSink | undefined;
   #link: ControllerLink | undefined;
@@ -59,6 +61,7 @@ export class Sidecar {
 
   static async start(options: SidecarOptions): Promise<Sidecar> {
     refuseExposed(options.config);
+    refuseTwoDestinations(options.config);
     const sidecar = new Sidecar(options);
     try {
       await sidecar.#open(options);
@@ -121,6 +124,7 @@ export class Sidecar {
         onCapture: (capture) => {
           const capturesText = capture.capturesText && config.captureText !== false;
           this.#capture = { ...capture, capturesText };
+          this.#isWelcomed = true;
         },
         onVerifier: (verifier) => {
           this.#verifier = verifier;
@@ -167,6 +171,9 @@ export class Sidecar {
     else if (!this.#engines.hasHealthy) problems.push("engine-unreachable");
     else if (this.#engines.isProbing && !this.#gate.isPaused) problems.push("engine-not-probed");
     if (this.#sink?.isHealthy !== true) problems.push("spool-unusable");
+    // Until then it has no key to check tokens with, and no other way to know whose a call is.
+    if (this.#link !== undefined && !this.#isWelcomed && this.#binding === undefined)
+      problems.push("controller-unreachable");
     return { ready: problems.length === 0, problems };
   }
 
@@ -210,10 +217,19 @@ export class Sidecar {
     for (;;) {
       const admission = await this.#gate.enter(signal);
       if (admission.kind === "admitted") {
+        const { passage } = admission;
+        // A pause that cannot wait for harnesses' calls does not wait for this one either.
+        const drained = new AbortController();
+        passage.onDrainLimit = () => {
+          drained.abort();
+          return true;
+        };
         try {
-          return await runCanary(engine, { signal, timeoutMs, newId: this.#newId });
+          const either = AbortSignal.any([signal, drained.signal]);
+          const result = await runCanary(engine, { signal: either, timeoutMs, newId: this.#newId });
+          if (!drained.signal.aborted || signal.aborted) return result;
         } finally {
-          admission.passage.leave();
+          passage.leave();
         }
       }
       if (signal.aborted) {
@@ -244,6 +260,7 @@ export class Sidecar {
       retriesAlwaysMarked: retries.always,
       capture: () => this.#capture,
       record: (call) => this.#record(call),
+      noteRefusal: (reason) => this.#metrics.noteRefusal(reason),
       newId: this.#newId,
       nowMs,
     };
@@ -343,6 +360,15 @@ function refuseExposed(config: SidecarConfig): void {
       origin: "user",
       hint: "Listen on 127.0.0.1, name a controller, or set OUTRIGGER_SIDECAR_IDENTITY_ALLOW_REMOTE=true if that is meant.",
     },
+  );
+}
+
+function refuseTwoDestinations({ captureFile, controller }: SidecarConfig): void {
+  if (captureFile === undefined || controller.address === undefined) return;
+  throw new OutriggerError(
+    "records-with-two-destinations",
+    "records go to the controller or to the capture file, not to both",
+    { origin: "user", hint: "Leave out --controller or --capture-file." },
   );
 }
 

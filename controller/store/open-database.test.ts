@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Kysely, type Migration, sql } from "kysely";
@@ -15,6 +15,15 @@ it("who looks at a run while its tables are being made harms neither", async () 
     expect(await stores.rollouts.list({})).toEqual([]);
     await stores.close();
   }
+});
+
+it("nobody but its owner may read the file, nor those that SQLite keeps beside it", async () => {
+  const folder = join(directory, "private");
+  const stores = await openRunStores(folder);
+  const names = readdirSync(folder).filter((name) => name.startsWith("run.db"));
+  expect(names.length).toBeGreaterThan(1);
+  for (const name of names) expect(statSync(join(folder, name)).mode & 0o077).toBe(0);
+  await stores.close();
 });
 
 it("a migration that fails half way leaves nothing, and the next open works", async () => {

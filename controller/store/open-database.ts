@@ -1,4 +1,4 @@
-import { mkdirSync } from "node:fs";
+import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import SqliteDatabase from "better-sqlite3";
 import {
@@ -100,7 +100,11 @@ function keepStatements(sqlite: SqliteDatabase.Database): KyselySqlite {
 function openFile(path: string, durability: "process" | "power"): SqliteDatabase.Database {
   let sqlite: SqliteDatabase.Database | undefined;
   try {
-    if (path !== ":memory:") mkdirSync(dirname(path), { recursive: true });
+    if (path !== ":memory:") {
+      mkdirSync(dirname(path), { recursive: true });
+      // Ids and text are for those who may read the run. SQLite gives the files beside it its mode.
+      closeSync(openSync(path, "a", 0o600));
+    }
     sqlite = new SqliteDatabase(path);
     sqlite.pragma("busy_timeout = 10000");
     sqlite.pragma("journal_mode = WAL");

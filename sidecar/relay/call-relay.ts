@@ -269,6 +269,7 @@ export class CallRelay implements RetriableCall, Rostered {
       return plan;
     }
     this.#errorReason = "request-refused";
+    this.#context.noteRefusal(this.#errorReason);
     writeReply(this.#fan, plan.reply);
     return undefined;
   }
@@ -308,6 +309,7 @@ export class CallRelay implements RetriableCall, Rostered {
   }
 
   #fail(error: DialectError): void {
+    if (this.#attempt?.sentAtMs === undefined) this.#context.noteRefusal(error.reason);
     if (this.#fan.hasHead) {
       this.#fan.breakOff(this.#openStream().fail({ kind: "error", error }));
       return;

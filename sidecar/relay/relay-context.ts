@@ -36,6 +36,8 @@ export interface RelayContext {
   readonly retriesAlwaysMarked: boolean;
   capture(): CaptureSettings;
   record(call: FinishedCall): void;
+  /** Counts a call that no engine answered: it has no record. */
+  noteRefusal(reason: string): void;
   readonly newId: (prefix: string) => string;
   readonly nowMs: () => number;
 }

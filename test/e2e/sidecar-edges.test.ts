@@ -1,6 +1,9 @@
 import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
 import { createServer as createHttpServer } from "node:http";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import * as zlib from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openLog } from "../../runtime/log.ts";
@@ -99,6 +102,25 @@ describe("readiness", () => {
     expect((await report(sidecar.url))[0]).toBe(200);
   });
 
+  it("says that the controller whose key it needs was never reached", async () => {
+    const config = sidecarConfigSchema.parse({
+      port: 0,
+      engines: { urls: [`${engine.url}/v1`] },
+      controller: { address: "127.0.0.1:9" },
+      spool: { dir: mkdtempSync(join(tmpdir(), "outrigger-edges-")) },
+    });
+    const log = openLog({ level: "silent", process: "sidecar" });
+    const sidecar = await Sidecar.start({ config, version: "test", log });
+    open.push({
+      close: async () => {
+        await sidecar.close(0);
+        rmSync(config.spool.dir, { recursive: true, force: true });
+      },
+    });
+    await sidecar.probed(10_000);
+    expect(await report(sidecar.url)).toEqual([503, ["controller-unreachable"]]);
+  });
+
   it("says that no engine answers, and is good again when one does", async () => {
     const proxied = await startTestSidecar([engine.url]);
     open.push(proxied);
@@ -108,6 +130,8 @@ describe("readiness", () => {
     // A call finds out; from then on the engine is asked until it answers.
     expect((await post(proxied.url)).status).toBe(503);
     expect(await report(proxied.url)).toEqual([503, ["engine-unreachable"]]);
+    const metrics = await (await fetch(`${proxied.url}/metrics`)).text();
+    expect(metrics).toContain('outrigger_sidecar_refusals_total{reason="engine-unreachable"} 1');
     expect((await fetch(`${proxied.url}/healthz`)).status).toBe(200);
     const again = createHttpServer((_request, response) => response.end("{}"));
     again.listen(port, "127.0.0.1");

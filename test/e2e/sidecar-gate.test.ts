@@ -62,6 +62,19 @@ describe("invariant 9: during a weight update no new call reaches the engine, an
     await next.close();
   });
 
+  it("waits for a canary no longer than the drain limit; it is asked again after the pause", async () => {
+    const before = sampled();
+    engine.setScript(vllmScript({ beforeAnswer: new Promise(() => undefined) }));
+    proxied.sidecar.updatePolicy({ version: 2, endpoints: [{ url: `${engine.url}/v1` }] });
+    await until(() => sampled() > before);
+    proxied.sidecar.applyGate({ ...pause, drainLimitMs: 20 });
+    await until(() => proxied.sidecar.gateStatus().drained);
+    engine.setScript(vllmScript());
+    const asked = sampled();
+    proxied.sidecar.applyGate(resume);
+    await until(() => sampled() > asked);
+  });
+
   it("reports drained only when the last call has left the engine", async () => {
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => {

@@ -246,6 +246,12 @@ describe("bad input is told clearly", () => {
     expect(running.stderr()).toContain("capture-file-unwritable");
   });
 
+  it("records with two destinations", async () => {
+    const running = start("--capture-file", join(folder, "c.jsonl"), "--controller", "127.0.0.1:9");
+    expect(await running.exit).toBe(2);
+    expect(running.stderr()).toContain("records-with-two-destinations");
+  });
+
   it("--print-config shows values, sources, and no secret", () => {
     const text = execFileSync(process.execPath, [bundle, "--print-config", "--port", "9"], {
       env: { PATH: process.env["PATH"] ?? "", OUTRIGGER_SIDECAR_CONTROLLER_TOKEN: "hush" },
