@@ -1,4 +1,4 @@
-import { closeSync, openSync, writeSync } from "node:fs";
+import { closeSync, openSync, writeFileSync } from "node:fs";
 import { OutriggerError } from "../../core/outrigger-error.ts";
 import type { Logger } from "../../runtime/log.ts";
 import { createRedactor } from "../redaction/redactor.ts";
@@ -22,13 +22,17 @@ export function openJsonlSink(path: string, log: Logger): RecordSink {
   }
   let isHealthy = true;
   let isOpen = true;
+  /** A write that failed may have left the beginning of a line. */
+  let start = "";
   const append = (...lines: readonly unknown[]): boolean => {
     if (!isOpen) return false;
     try {
-      writeSync(file, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+      writeFileSync(file, start + lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
       isHealthy = true;
+      start = "";
       return true;
     } catch (error) {
+      start = "\n";
       if (isHealthy) log.error({ error: (error as Error).message, path }, "records are being lost");
       isHealthy = false;
       return false;

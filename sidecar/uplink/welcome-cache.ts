@@ -1,4 +1,4 @@
-import { closeSync, fsyncSync, openSync, readFileSync, renameSync, writeSync } from "node:fs";
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { type Welcome, WelcomeSchema } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
@@ -25,10 +25,7 @@ export function openWelcomeCache(directory: string, log: Logger): WelcomeCache {
       current = welcome;
       try {
         const temporary = `${path}.new`;
-        const fd = openSync(temporary, "w", 0o600);
-        writeSync(fd, toBinary(WelcomeSchema, welcome));
-        fsyncSync(fd);
-        closeSync(fd);
+        writeFileSync(temporary, toBinary(WelcomeSchema, welcome), { mode: 0o600, flush: true });
         renameSync(temporary, path);
       } catch (error) {
         log.warn({ err: error }, "the controller's settings could not be kept for a restart");
