@@ -39,9 +39,9 @@ export async function loadConfig<S extends z.ZodObject>(
     const { readConfigFile } = await import("./read-config-file.ts");
     overlay(tree, readConfigFile(layers.file), "file", sources);
   }
-  for (const path of leafPaths(schema)) {
+  for (const [path, leaf] of leaves(schema)) {
     const text = layers.environment[environmentName(layers.environmentPrefix, path)];
-    if (text !== undefined) setAt(tree, path, parseScalar(text), "environment", sources);
+    if (text !== undefined) setAt(tree, path, readText(text, leaf), "environment", sources);
   }
   for (const [path, value] of Object.entries(layers.flags)) {
     if (value !== undefined) setAt(tree, path, value, "flag", sources);
@@ -134,7 +134,16 @@ function setAt(
   sources.set(path, source);
 }
 
-/** Environment text to a value: JSON where it parses as such, else the text itself. */
+/**
+ * Environment text to a value: JSON, the text itself (a key may look like a number), or a list with
+ * commas between, whichever the setting takes first; JSON, and its complaint, where it takes none.
+ */
+function readText(text: string, leaf: z.ZodType): unknown {
+  const list = text.split(",").map((part) => part.trim());
+  const readings = [parseScalar(text), text, list];
+  return readings.find((value) => leaf.safeParse(value).success) ?? readings[0];
+}
+
 function parseScalar(text: string): unknown {
   try {
     return JSON.parse(text) as unknown;
@@ -149,11 +158,12 @@ function innerObject(type: unknown): z.ZodObject | undefined {
   return current?.def?.type === "object" ? (current as unknown as z.ZodObject) : undefined;
 }
 
-function leafPaths(schema: z.ZodObject, prefix = ""): string[] {
-  return Object.entries(schema.shape).flatMap(([key, type]) => {
+/** Each setting's dotted path and what it takes. */
+function leaves(schema: z.ZodObject, prefix = ""): [path: string, type: z.ZodType][] {
+  return Object.entries(schema.shape).flatMap(([key, type]): [string, z.ZodType][] => {
     const path = prefix === "" ? key : `${prefix}.${key}`;
     const inner = innerObject(type);
-    return inner === undefined ? [path] : leafPaths(inner, path);
+    return inner === undefined ? [[path, type as z.ZodType]] : leaves(inner, path);
   });
 }
 
@@ -179,8 +189,8 @@ function printConfig(
   config: Tree,
   sources: ReadonlyMap<string, ConfigSource>,
 ): string {
-  return leafPaths(schema)
-    .map((path) => {
+  return leaves(schema)
+    .map(([path]) => {
       const keys = path.split(".");
       let value: unknown = config;
       for (const key of keys) value = (value as Tree | undefined)?.[key];
