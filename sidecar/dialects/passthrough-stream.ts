@@ -116,14 +116,24 @@ export function stripBlock(block: SseBlock, asked: ClientAsked): Buffer {
   return stripped === data ? raw : rebuildBlock(block, stripped);
 }
 
-/** Several data lines: the JSON is written on as many lines as it still has. */
+const dataLine = /^(?:\u00ef\u00bb\u00bf)?data(?::|[\r\n]|$)/;
+
+/**
+ * Several data lines: the JSON is written on as many lines as it still has, where the first of them
+ * was; other fields and comments stay as they came. Latin-1 is every byte as it is.
+ */
 function rebuildBlock(block: SseBlock, data: Buffer): Buffer {
-  const event = block.event === null ? "" : `event: ${block.event}\n`;
-  const lines = data
-    .toString("utf8")
-    .split("\n")
-    .map((line) => `data: ${line}\n`);
-  return Buffer.from(`${event}${lines.join("")}${block.terminated ? "\n" : ""}`);
+  const lines = block.raw.toString("latin1").split(/(?<=\r\n|\n|\r(?!\n))/);
+  let isWritten = false;
+  const rebuilt = lines.map((line) => {
+    if (!dataLine.test(line)) return line;
+    if (isWritten) return "";
+    isWritten = true;
+    const end = /[\r\n]*$/.exec(line)?.[0] ?? "";
+    const written = data.toString("latin1").split("\n");
+    return written.map((text) => `data: ${text}${end}`).join("");
+  });
+  return Buffer.from(rebuilt.join(""), "latin1");
 }
 
 const FINISH = Buffer.from('"finish_reason"');

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import { recognizeHarness } from "../../adapters/recognize-harness.ts";
 import { buildFinishedCall } from "../capture/build-finished-call.ts";
 import type { FinishedCall } from "../capture/finished-call.ts";
-import { createCallCapture } from "../dialects/call-capture.ts";
+import { type CaptureResult, createCallCapture } from "../dialects/call-capture.ts";
 import type { PlannedCall } from "../dialects/dialect.ts";
 import { parseJson } from "../dialects/json-value.ts";
 import type { Engine } from "../upstream/engine.ts";
@@ -29,6 +29,7 @@ export function callRecord(call: EndedCall): FinishedCall {
   const { identity, requestId, dialect, receivedAtMs, retryOf, body, headers } = request;
   const { sentAtMs, firstByteAtMs, status } = attempt;
   const isError = status >= 300;
+  const result = isError ? createCallCapture().result() : attempt.capture.result();
   return buildFinishedCall(
     {
       requestId,
@@ -44,7 +45,7 @@ export function callRecord(call: EndedCall): FinishedCall {
       replayOf: undefined,
       sideCallClass: sideCallClass(headers, body),
       sessionId: identity.sessionId,
-      errorReason: isError ? `engine-status-${status}` : call.errorReason,
+      errorReason: isError ? `engine-status-${status}` : (call.errorReason ?? unanswered(result)),
       httpStatus: status,
       timing: {
         receivedAtMs,
@@ -61,7 +62,7 @@ export function callRecord(call: EndedCall): FinishedCall {
       samplingJson: plan.samplingJson,
       untrainable: untrainable(engine, plan, capture.requiresCanary),
     },
-    isError ? createCallCapture().result() : attempt.capture.result(),
+    result,
   );
 }
 
@@ -94,6 +95,12 @@ export function replayRecord(original: FinishedCall, facts: ReplayFacts): Finish
 function sideCallClass(headers: IncomingHttpHeaders, body: Buffer): string | undefined {
   const adapter = recognizeHarness(headers);
   return adapter?.sideCallClass({ headers, body: parseJson(body.toString("utf8")) });
+}
+
+/** Why a good status came without anything that was sampled. */
+function unanswered({ choices, engineError }: CaptureResult): string | undefined {
+  if (choices.length > 0) return undefined;
+  return engineError === null ? "answer-without-choice" : "engine-error";
 }
 
 function untrainable(

@@ -334,3 +334,22 @@ describe("request bodies that are no JSON", () => {
     expect(lastRequest().body.toString()).toBe('{"model": ');
   });
 });
+
+it.each([
+  ["a page of a proxy", "<html>ok</html>", "answer-without-choice"],
+  ["nothing", "", "answer-without-choice"],
+  ["an error", '{"error":{"message":"no","type":"x"}}', "engine-error"],
+])("a good status without an answer is recorded as a failure: %s", async (_name, text, reason) => {
+  engine.setScript(() => [
+    { head: 200, headers: { "content-type": "application/json" } },
+    { write: text },
+    { end: true },
+  ]);
+  const answer = await fetch(`${proxied.url}/v1/chat/completions`, {
+    method: "POST",
+    body: chatBody(false),
+  });
+  expect(await answer.text()).toBe(text);
+  const [call] = await proxied.recorded(1);
+  expect(call).toMatchObject({ httpStatus: 200, choices: [], errorReason: reason });
+});
