@@ -1,4 +1,5 @@
 import { execFileSync } from "node:child_process";
+import process from "node:process";
 import { expect, it } from "vitest";
 
 /**
@@ -29,8 +30,10 @@ function youngMiB(bounds: boolean): { readonly first: number; readonly most: num
   return JSON.parse(execFileSync(process.execPath, args, { encoding: "utf8" }));
 }
 
-it("the young generation grows no further, where V8 would go on to 32 MiB", () => {
-  expect(youngMiB(false).most).toBe(32);
+it("the young generation stays small where V8 would let it grow; on Node 20 it grows no further", () => {
+  const free = youngMiB(false).most;
   const { first, most } = youngMiB(true);
-  expect(most).toBe(first);
+  expect(free).toBeGreaterThanOrEqual(32);
+  expect(most).toBeLessThanOrEqual(free / 2);
+  if (process.versions.node.startsWith("20.")) expect(most).toBe(first);
 }, 30_000);

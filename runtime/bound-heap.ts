@@ -1,13 +1,13 @@
 import { getHeapSpaceStatistics, setFlagsFromString } from "node:v8";
 
-/** Both halves of the young generation. V8's own bound is 32 MiB. */
+/** Both halves of the young generation. V8's own bound is 32 MiB or more. */
 const maxYoungBytes = 8 * 1024 ** 2;
 const checkEveryMs = 250;
 
 /**
  * For a process with a small heap that lives long:
  * - it is collected after it has grown by half, where V8 would let 12 MiB become 60 first;
- * - the young generation stops growing at 8 MiB;
+ * - the young generation stops growing at 8 MiB (on Node 20; on later ones it grows less);
  * - what a call needs is never made old from the start, which V8 does with what survived a busy
  *   moment: an old object keeps all that it refers to from the quick collection of the young;
  * - WebAssembly (undici's parser of HTTP) is left as it was first compiled, because the optimising
