@@ -1,6 +1,7 @@
 /**
  * What the sidecar costs over a bare Node `http` + undici relay, in the same run:
  *   npx tsx bench/sidecar.ts [--quick] [--only request,chunk,latency,memory,start] [--profile FOLDER]
+ *     [--shared-cores]
  * The engine, the baseline and the sidecar are processes of their own on loopback; CPU is what the
  * kernel charged to the process (user + system), blocks of both in turn, medians reported.
  */
@@ -71,12 +72,14 @@ const median = (values: readonly number[]): number => percentile(values, 0.5);
 
 /**
  * Engine and load on the first core, relay and sidecar on the second: what they take is then not
- * the price of what the others leave in their caches. Without `taskset` all run anywhere.
+ * the price of what the others leave in their caches, and chunks come one by one, as they do from
+ * an engine. With `--shared-cores`, or without `taskset`, all run anywhere.
  */
 function pinApart(engine: Child, ...measured: readonly Child[]): boolean {
   const pin = (core: number, pid: number | undefined): void => {
     execFileSync("taskset", ["-apc", String(core), String(pid)], { stdio: "ignore" });
   };
+  if (process.argv.includes("--shared-cores")) return false;
   try {
     for (const pid of [process.pid, engine.process.pid]) pin(0, pid);
     for (const child of measured) pin(1, child.process.pid);
