@@ -12,13 +12,13 @@ import { create } from "@bufbuild/protobuf";
 import { openCallStore } from "../controller/store/call-store.ts";
 import { migrations } from "../controller/store/migrations.ts";
 import { openDatabase } from "../controller/store/open-database.ts";
+import { seededRandom } from "../core/assembly/testing/random.ts";
 import { CallRecordSchema } from "../proto/gen/outrigger/v1/record_pb.ts";
 import { RecordSchema } from "../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { FinishedCall } from "../sidecar/capture/finished-call.ts";
 import {
   encodeAll,
   framedBytes,
-  seeded,
   type TrajectoryShape,
   wireBytes,
   wireTrajectory,
@@ -116,7 +116,7 @@ function benchSmallCalls(): void {
 
 async function benchStore(recordCount: number): Promise<void> {
   // 20 KB each and no bases: what a store without delta encoding would be given too.
-  const random = seeded(3);
+  const random = seededRandom(3).next;
   const records = Array.from({ length: recordCount }, (_, i) => {
     const samplingJson = Array.from({ length: 20_000 / 8 }, () =>
       Math.floor(random() * 2 ** 32)

@@ -1,20 +1,10 @@
+import { seededRandom } from "../core/assembly/testing/random.ts";
 import type { FinishedCall } from "../sidecar/capture/finished-call.ts";
 import { connectRequestBytes } from "../sidecar/uplink/connect-request-bytes.ts";
 import { recordBytes } from "../sidecar/uplink/record-bytes.ts";
 import { createRecordEncoder } from "../sidecar/uplink/record-encoder.ts";
 
 const vocabulary = 151_936;
-
-/** A small deterministic generator (mulberry32): uniform in [0, 1). */
-export function seeded(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** Ids by rank as in text (density 1/rank), or uniform over the vocabulary: the worst case. */
 const idSources = {
@@ -39,7 +29,7 @@ export interface TrajectoryShape {
 
 /** The calls of a trajectory, with ids and names of the lengths that real ones have. */
 export function wireTrajectory(shape: TrajectoryShape): FinishedCall[] {
-  const random = seeded(17);
+  const random = seededRandom(17).next;
   const draw = (count: number): number[] =>
     Array.from({ length: count }, () => idSources[shape.ids](random));
   const perTurn = shape.finalTokens / shape.turns;

@@ -1,17 +1,18 @@
-import { skipString, skipValue, skipWhitespace } from "./json-scan.ts";
+import {
+  firstMember,
+  nextMember,
+  skipString,
+  skipValue,
+  valueAfterKey,
+  walkArray,
+} from "./json-scan.ts";
 
-const QUOTE = 0x22;
 const PLUS = 0x2b;
-const COMMA = 0x2c;
 const MINUS = 0x2d;
 const POINT = 0x2e;
 const ZERO = 0x30;
-const COLON = 0x3a;
-const OPEN_BRACKET = 0x5b;
 const BACKSLASH = 0x5c;
-const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
-const CLOSE_BRACE = 0x7d;
 
 /**
  * Appends the logprobs of `{"content": [{"logprob": -0.5, …}, …]}` at `start`, as float32 values,
@@ -21,65 +22,43 @@ const CLOSE_BRACE = 0x7d;
  */
 export function readLogprobs(bytes: Buffer, start: number, values: number[]): number {
   if (bytes[start] !== OPEN_BRACE) return -1;
-  let at = skipWhitespace(bytes, start + 1);
   let hasContent = false;
-  for (;;) {
-    if (bytes[at] !== QUOTE) return -1;
+  let at = firstMember(bytes, start);
+  while (at > 0) {
     const isContent = isKey(bytes, at, CONTENT);
     const keyEnd = skipString(bytes, at);
     if (!isContent && isEscapedKey(bytes, at, keyEnd, CONTENT)) return -1;
-    at = afterColon(bytes, keyEnd);
-    if (at === -1) return -1;
-    if (!isContent) {
-      const end = skipValue(bytes, at);
-      if (end <= at) return -1;
-      at = end;
-    } else {
-      if (hasContent) return -1;
-      hasContent = true;
-      at = readEntries(bytes, at, values);
-      if (at === -1) return -1;
-    }
-    at = skipWhitespace(bytes, at);
-    if (bytes[at] === CLOSE_BRACE) return hasContent ? at + 1 : -1;
-    if (bytes[at] !== COMMA) return -1;
-    at = skipWhitespace(bytes, at + 1);
+    if (isContent && hasContent) return -1;
+    hasContent ||= isContent;
+    const value = valueAfterKey(bytes, keyEnd);
+    if (value === 0) return -1;
+    const end = isContent ? readEntries(bytes, value, values) : skipValue(bytes, value);
+    if (end <= value) return -1;
+    at = nextMember(bytes, end);
   }
+  return at < 0 && hasContent ? 1 - at : -1;
 }
 
 function readEntries(bytes: Buffer, start: number, values: number[]): number {
-  if (bytes[start] !== OPEN_BRACKET) return -1;
-  let at = skipWhitespace(bytes, start + 1);
-  if (bytes[at] === CLOSE_BRACKET) return at + 1;
-  for (;;) {
-    at = readEntry(bytes, at, values);
-    if (at === -1) return -1;
-    at = skipWhitespace(bytes, at);
-    if (bytes[at] === CLOSE_BRACKET) return at + 1;
-    if (bytes[at] !== COMMA) return -1;
-    at = skipWhitespace(bytes, at + 1);
-  }
+  const close = walkArray(bytes, start, (entry) => readEntry(bytes, entry, values));
+  return close === undefined ? -1 : close + 1;
 }
 
 function readEntry(bytes: Buffer, start: number, values: number[]): number {
-  if (bytes[start] !== OPEN_BRACE) return -1;
   const countBefore = values.length;
-  let at = skipWhitespace(bytes, start + 1);
-  for (;;) {
-    if (bytes[at] !== QUOTE) return -1;
+  let at = firstMember(bytes, start);
+  while (at > 0) {
     const isLogprob = isKey(bytes, at, LOGPROB);
     const keyEnd = skipString(bytes, at);
     if (!isLogprob && isEscapedKey(bytes, at, keyEnd, LOGPROB)) return -1;
-    at = afterColon(bytes, keyEnd);
-    if (at === -1) return -1;
-    const end = isLogprob ? numberEnd(bytes, at) : skipValue(bytes, at);
-    if (end <= at) return -1;
-    if (isLogprob) values.push(float32At(bytes, at, end));
-    at = skipWhitespace(bytes, end);
-    if (bytes[at] === CLOSE_BRACE) return values.length === countBefore + 1 ? at + 1 : -1;
-    if (bytes[at] !== COMMA) return -1;
-    at = skipWhitespace(bytes, at + 1);
+    const value = valueAfterKey(bytes, keyEnd);
+    if (value === 0) return -1;
+    const end = isLogprob ? numberEnd(bytes, value) : skipValue(bytes, value);
+    if (end <= value) return -1;
+    if (isLogprob) values.push(float32At(bytes, value, end));
+    at = nextMember(bytes, end);
   }
+  return at < 0 && values.length === countBefore + 1 ? 1 - at : -1;
 }
 
 const CONTENT = Buffer.from('"content"');
@@ -100,11 +79,6 @@ function isEscapedKey(bytes: Buffer, start: number, end: number, key: Buffer): b
     if (bytes[at] === BACKSLASH) return true;
   }
   return false;
-}
-
-function afterColon(bytes: Buffer, keyEnd: number): number {
-  const colon = skipWhitespace(bytes, keyEnd);
-  return bytes[colon] === COLON ? skipWhitespace(bytes, colon + 1) : -1;
 }
 
 /** End of the JSON number that starts at `start`; -1 where there is none. */

@@ -56,11 +56,7 @@ export function decideIdentity(facts: IdentityFacts): IdentityDecision {
   if (path.kind === "rollout" && (facts.trustsPath || binding?.rolloutId === path.rolloutId))
     return known(path, "path", sessionId);
   if (token !== undefined && (token.where === "path" || token.verdict.reason === "expired"))
-    return refused(
-      `token-${token.verdict.reason}`,
-      tokenMessage(token.verdict.reason, token.where),
-      401,
-    );
+    return refusedToken(token.verdict.reason, token.where);
   if (path.kind === "rollout")
     return refused("unknown-rollout", "the path names a rollout that this key is not for", 401);
   if (binding !== undefined) return known(binding, "binding", sessionId);
@@ -70,12 +66,7 @@ export function decideIdentity(facts: IdentityFacts): IdentityDecision {
       "session",
       sessionId,
     );
-  if (token !== undefined)
-    return refused(
-      `token-${token.verdict.reason}`,
-      tokenMessage(token.verdict.reason, token.where),
-      401,
-    );
+  if (token !== undefined) return refusedToken(token.verdict.reason, token.where);
   return refused(
     "unknown-identity",
     "this call belongs to no rollout: give the rollout's token as the API key, or put /r/<token> before /v1 in the base URL",
@@ -83,10 +74,12 @@ export function decideIdentity(facts: IdentityFacts): IdentityDecision {
   );
 }
 
-function tokenMessage(reason: string, where: "path" | "header"): string {
-  return reason === "expired"
-    ? "the rollout's token has expired: the rollout is over, or its limit was set too short"
-    : `the token given ${where === "path" ? "after /r/" : "as the API key"} is not one of this controller's (${reason})`;
+function refusedToken(reason: string, where: "path" | "header"): IdentityDecision {
+  const message =
+    reason === "expired"
+      ? "the rollout's token has expired: the rollout is over, or its limit was set too short"
+      : `the token given ${where === "path" ? "after /r/" : "as the API key"} is not one of this controller's (${reason})`;
+  return refused(`token-${reason}`, message, 401);
 }
 
 function known(

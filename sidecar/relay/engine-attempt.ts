@@ -140,8 +140,13 @@ export class EngineAttempt implements ExchangeListener {
 
   /** Engines read `"stream": 1` as true too: their own dialects' streams are relayed as such. */
   #mayStream(): boolean {
-    const { upstreamStreams, wantsStream, dialect } = this.#setup.plan;
-    return upstreamStreams || (!wantsStream && (dialect === "chat" || dialect === "completions"));
+    const { upstreamStreams, wantsStream } = this.#setup.plan;
+    return upstreamStreams || (!wantsStream && !this.#isTranslated);
+  }
+
+  get #isTranslated(): boolean {
+    const { dialect } = this.#setup.plan;
+    return dialect === "messages" || dialect === "responses";
   }
 
   onBytes(chunk: Buffer): void {
@@ -291,8 +296,7 @@ export class EngineAttempt implements ExchangeListener {
     const { fan, plan } = this.#setup;
     // Already begun (keep-alives while it was held or silent), asked for without streaming, or
     // answered so all the same: what is translated must come in the form that was asked for.
-    const isTranslated = plan.dialect === "messages" || plan.dialect === "responses";
-    if (plan.wantsStream && (!plan.upstreamStreams || fan.hasHead || isTranslated))
+    if (plan.wantsStream && (!plan.upstreamStreams || fan.hasHead || this.#isTranslated))
       this.#answerSynthesised(body);
     else {
       let scan: ChunkScan | undefined;

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
 import { pino } from "pino";
+import { seededRandom } from "../../core/assembly/testing/random.ts";
 import type { CallRecord } from "../../proto/gen/outrigger/v1/record_pb.ts";
 import { RecordSchema } from "../../proto/gen/outrigger/v1/sample_stream_pb.ts";
 import type { Logger } from "../../runtime/log.ts";
@@ -29,17 +30,6 @@ export function receivedCall(seq: number, record: WireCall): CallRecord {
 export function temporaryDirectory(name: string): { path: string; remove: () => void } {
   const path = mkdtempSync(join(tmpdir(), `outrigger-${name}-`));
   return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
-}
-
-/** A small deterministic generator (mulberry32): uniform in [0, 1). */
-export function seededRandom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
 }
 
 /** A complete choice with made-up logprobs. */
@@ -107,7 +97,7 @@ export const trajectoryTurns = 20;
  */
 export function trajectoryCall(name: string, n: number): FinishedCall {
   const attempt = Math.floor(n / trajectoryTurns);
-  const random = seededRandom(attempt * 31 + 7);
+  const random = seededRandom(attempt * 31 + 7).next;
   const draw = (count: number): number[] =>
     Array.from({ length: count }, () => Math.floor(random() * 150_000));
   let prompt = draw(100);

@@ -7,9 +7,9 @@ import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { openCallStore } from "../../controller/store/call-store.ts";
 import { migrations } from "../../controller/store/migrations.ts";
 import { openDatabase } from "../../controller/store/open-database.ts";
+import { seededRandom } from "../../core/assembly/testing/random.ts";
 import { openSpool } from "../../sidecar/uplink/spool.ts";
 import {
-  seededRandom,
   silentLog,
   temporaryDirectory,
   trajectoryCall,
@@ -138,7 +138,7 @@ async function expectAllStored(name: string, count: number): Promise<void> {
 
 describe("kill -9 of the writer of a spool", () => {
   it("loses no record that was said to be kept, at any of 5 random moments", async () => {
-    const random = seededRandom(11);
+    const random = seededRandom(11).next;
     const path = join(directory.path, "spool");
     let last = 0;
     for (let round = 0; round < 5; round += 1) {
@@ -183,7 +183,7 @@ describe("a disk that becomes full in the middle of a record", () => {
 describe("kill -9 along the record path", () => {
   it("of the controller, between commit and ack too: every call arrives once", async () => {
     const count = 2000;
-    const random = seededRandom(5);
+    const random = seededRandom(5).next;
     let controller = await startController();
     const { port } = controller;
     const sidecar = start("sidecar", port, directory.path, "a", 0, count);
@@ -198,7 +198,7 @@ describe("kill -9 along the record path", () => {
   });
 
   it("of the sidecar, at random moments: what it kept arrives once, and it goes on", async () => {
-    const random = seededRandom(9);
+    const random = seededRandom(9).next;
     const { child, port } = await startController();
     let next = 0;
     for (let round = 0; round < 3; round += 1) {

@@ -1,7 +1,7 @@
 import type { EncodedReply, RequestSettings } from "../dialect.ts";
 import { encodeReply } from "../encode-reply.ts";
 import { asNumber, asRecord, asText, parseJson } from "../json-value.ts";
-import { stringifyJson } from "../stringify-json.ts";
+import { stringifyJson, tooDeep } from "../stringify-json.ts";
 import { encodeMessagesError } from "./error-body.ts";
 import { translateMessages } from "./request.ts";
 import { toolInputTexts } from "./tool-input-texts.ts";
@@ -33,10 +33,7 @@ export function planCountTokens(
     add_generation_prompt: true,
   };
   const text = stringifyJson(upstream);
-  if (text === undefined) {
-    const message = "the request is nested too deeply to be translated";
-    return encodeMessagesError({ status: 400, reason: "body-too-deep", message });
-  }
+  if (text === undefined) return encodeMessagesError(tooDeep);
   return { upstreamPath: tokenizePath, upstreamBody: Buffer.from(text) };
 }
 

@@ -14,6 +14,7 @@ import {
   type JsonRecord,
   parseJson,
 } from "../json-value.ts";
+import { tooDeep } from "../stringify-json.ts";
 import { encodeMessagesError } from "./error-body.ts";
 import { toolInputTexts } from "./tool-input-texts.ts";
 import { translateTools } from "./tools.ts";
@@ -56,10 +57,7 @@ export function planMessagesRequest(
   const dropped = new Set(Object.keys(request).filter((key) => !knownMembers.has(key)));
   const translated = translateMessages(request, toolInputTexts(body), settings, dropped);
   const finished = finishTranslation(translated, request["stream"] === true, settings);
-  if (finished === undefined) {
-    const message = "the request is nested too deeply to be translated";
-    return encodeMessagesError({ status: 400, reason: "body-too-deep", message });
-  }
+  if (finished === undefined) return encodeMessagesError(tooDeep);
   return {
     ...finished,
     model: asText(request["model"]) ?? null,

@@ -6,6 +6,7 @@ import {
   finishTranslation,
 } from "../finish-translation.ts";
 import { asArray, asNumber, asRecord, asText, type JsonRecord, parseJson } from "../json-value.ts";
+import { tooDeep } from "../stringify-json.ts";
 import { encodeResponsesError } from "./error-body.ts";
 import { translateItems } from "./items.ts";
 import { type ToolTargets, translateTools } from "./tools.ts";
@@ -63,10 +64,7 @@ export function planResponsesRequest(
   };
   const includes = asArray(request["include"]) ?? [];
   const finished = finishTranslation(chat, request["stream"] === true, settings);
-  if (finished === undefined) {
-    const message = "the request is nested too deeply to be translated";
-    return encodeResponsesError({ status: 400, reason: "body-too-deep", message });
-  }
+  if (finished === undefined) return encodeResponsesError(tooDeep);
   return {
     ...finished,
     model,
