@@ -13,17 +13,22 @@ import { startTestSidecar, type TestSidecar, until } from "./sidecar-support.ts"
 
 let engine: ScriptedEngine;
 let proxied: TestSidecar;
+/** Its harnesses get keep-alives soon; those of the other none, however slow the machine is. */
+let keptAlive: TestSidecar;
 
 beforeAll(async () => {
   engine = await startScriptedEngine(vllmScript());
-  proxied = await startTestSidecar([engine.url], { keepAliveMs: 20 });
+  proxied = await startTestSidecar([engine.url], { keepAliveMs: 0 });
+  keptAlive = await startTestSidecar([engine.url], { keepAliveMs: 20 });
 });
 beforeEach(() => {
   engine.setScript(vllmScript());
   proxied.calls.length = 0;
+  keptAlive.calls.length = 0;
 });
 afterAll(async () => {
   await proxied.close();
+  await keptAlive.close();
   await engine.close();
 });
 
@@ -189,7 +194,7 @@ describe("a refusal after keep-alives were sent: only the stream can say it", ()
     engine.setScript(() => [{ until: silence }, ...refusal(status, said)]);
     const answer = await askIn(
       dialect,
-      proxied.url,
+      keptAlive.url,
       { stream: true },
       { onFirstByte: () => release() },
     );
@@ -207,7 +212,7 @@ describe("a refusal after keep-alives were sent: only the stream can say it", ()
       expect(events.at(-1)).toMatchObject(["error", { error: { type } }]);
       expect(JSON.stringify(events.at(-1))).toContain("too busy");
     }
-    const record = (await proxied.recorded(3))[0];
+    const record = (await keptAlive.recorded(3))[0];
     expect(record).toMatchObject({ httpStatus: 429, delivered: false });
   });
 
@@ -259,22 +264,22 @@ describe("a hold that outlasts its limit, after keep-alives", () => {
     ],
   ] as const)("%s: said inside the stream, which breaks", async (dialect, last) => {
     const order = { commandId: "p", reason: "update", drainLimitMs: 0 };
-    proxied.sidecar.applyGate({ ...order, paused: true, holdLimitMs: 300 });
-    const answer = await askIn(dialect, proxied.url, { stream: true });
-    proxied.sidecar.applyGate({ ...order, paused: false, holdLimitMs: 0 });
+    keptAlive.sidecar.applyGate({ ...order, paused: true, holdLimitMs: 300 });
+    const answer = await askIn(dialect, keptAlive.url, { stream: true });
+    keptAlive.sidecar.applyGate({ ...order, paused: false, holdLimitMs: 0 });
     expect(answer.end).toBe("broken");
     const events = readEvents(answer.body);
     expect(events.length).toBeGreaterThan(1);
     expect(events.at(-1)).toMatchObject(last);
-    expect(proxied.calls).toEqual([]);
+    expect(keptAlive.calls).toEqual([]);
   });
 
   it.each(dialectNames)("%s, not streamed: 429 with Retry-After", async (dialect) => {
     const order = { commandId: "p", reason: "update", drainLimitMs: 0 };
     const before = engine.requests.length;
-    proxied.sidecar.applyGate({ ...order, paused: true, holdLimitMs: 20 });
-    const answer = await askIn(dialect, proxied.url);
-    proxied.sidecar.applyGate({ ...order, paused: false, holdLimitMs: 0 });
+    keptAlive.sidecar.applyGate({ ...order, paused: true, holdLimitMs: 20 });
+    const answer = await askIn(dialect, keptAlive.url);
+    keptAlive.sidecar.applyGate({ ...order, paused: false, holdLimitMs: 0 });
     expect(answer.status).toBe(429);
     expect(Number(answer.headers["retry-after"])).toBeGreaterThan(0);
     expect(engine.requests.length).toBe(before);
